@@ -1,0 +1,234 @@
+//! One group under construction: changes of one relation and one operation.
+//!
+//! Holds: the walk of a row into column builders. This is the hot loop of the host: it reads each cell of a row once,
+//! copies the granted ones and steps over the rest. Refuses to know transactions and bounds.
+
+use crate::batch::{Column, Group, Operation};
+use crate::column::{Absent, ColumnBuilder, ValueError};
+use crate::pgoutput::{Cell, OldRow, RowBody, RowKind, TupleWalk};
+use crate::value::Kind;
+
+use super::error::MinimizeError;
+use super::project::{Projection, Shape};
+
+pub(super) struct GroupBuilder {
+    projection: usize,
+    operation: Operation,
+    ordinals: Vec<u32>,
+    after: Vec<ColumnBuilder>,
+    /// One a granted column; filled up lazily, because most updates send no old row at all.
+    before: Vec<ColumnBuilder>,
+}
+
+impl GroupBuilder {
+    pub(super) fn new(projection: usize, operation: Operation, kinds: &[Kind]) -> Self {
+        let columns = |wanted: bool| match wanted {
+            true => kinds.iter().map(|kind| ColumnBuilder::new(*kind)).collect(),
+            false => Vec::new(),
+        };
+        Self {
+            projection,
+            operation,
+            ordinals: Vec::new(),
+            after: columns(matches!(operation, Operation::Read | Operation::Insert | Operation::Update)),
+            before: columns(matches!(operation, Operation::Update | Operation::Delete)),
+        }
+    }
+
+    pub(super) fn projection(&self) -> usize {
+        self.projection
+    }
+
+    pub(super) fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    pub(super) fn last_ordinal(&self) -> Option<u32> {
+        self.ordinals.last().copied()
+    }
+
+    pub(super) fn push_truncate(&mut self, ordinal: u32) {
+        self.ordinals.push(ordinal);
+    }
+
+    /// Adds one row; gives the bytes of values copied. After an error the group must not be used any more.
+    #[inline]
+    pub(super) fn push_row(&mut self, shape: &Shape, body: RowBody<'_>, ordinal: u32) -> Result<usize, MinimizeError> {
+        let row = |error| MinimizeError::row(&shape.relation, error);
+        let mut walk = body.walk();
+        let old = walk.old().map_err(row)?;
+        let mut bytes = 0;
+        if old != OldRow::Absent {
+            bytes += self.push_before(shape, &mut walk, old)?;
+            if body.kind() == RowKind::Update {
+                walk.new_tag().map_err(row)?;
+            }
+        }
+        if body.kind() != RowKind::Delete {
+            bytes += self.push_after(shape, &mut walk, body, old)?;
+        }
+        walk.finish().map_err(row)?;
+        self.ordinals.push(ordinal);
+        Ok(bytes)
+    }
+
+    #[inline]
+    fn push_after(
+        &mut self,
+        shape: &Shape,
+        walk: &mut TupleWalk<'_>,
+        body: RowBody<'_>,
+        old: OldRow,
+    ) -> Result<usize, MinimizeError> {
+        let row = |error| MinimizeError::row(&shape.relation, error);
+        walk.columns(shape.granted.len() as u16).map_err(row)?;
+        let mut columns = self.after.iter_mut().enumerate();
+        let mut bytes = 0;
+        for (at, granted) in shape.granted.iter().enumerate() {
+            let cell = walk.cell().map_err(row)?;
+            if !granted {
+                continue;
+            }
+            let Some((index, column)) = columns.next() else { break };
+            match cell {
+                Cell::Text(text) => {
+                    bytes += text.len();
+                    column.push(text).map_err(|error| MinimizeError::value(&shape.relation, index, error))?;
+                }
+                Cell::Null => column.push_absent(Absent::Null),
+                Cell::Unchanged => {
+                    // Under identity full the old row has what the new one left out.
+                    match old_value(shape, body, old, at).map_err(row)? {
+                        Some(text) => {
+                            bytes += text.len();
+                            column.push(text).map_err(|error| MinimizeError::value(&shape.relation, index, error))?;
+                        }
+                        None => column.push_absent(Absent::Unchanged),
+                    }
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn push_before(&mut self, shape: &Shape, walk: &mut TupleWalk<'_>, old: OldRow) -> Result<usize, MinimizeError> {
+        let row = |error| MinimizeError::row(&shape.relation, error);
+        walk.columns(shape.granted.len() as u16).map_err(row)?;
+        let rows = self.ordinals.len();
+        let mut columns = self.before.iter_mut().enumerate();
+        let mut bytes = 0;
+        for granted in &shape.granted {
+            let cell = walk.cell().map_err(row)?;
+            if !granted {
+                continue;
+            }
+            let Some((index, column)) = columns.next() else { break };
+            match cell {
+                Cell::Text(text) => {
+                    column.pad(rows, Absent::NotSent);
+                    bytes += text.len();
+                    column.push(text).map_err(|error| MinimizeError::value(&shape.relation, index, error))?;
+                }
+                // In a key tuple this marks a column outside the key, which is not NULL: it is padded later.
+                Cell::Null if old == OldRow::Key => {}
+                Cell::Null => {
+                    column.pad(rows, Absent::NotSent);
+                    column.push_absent(Absent::Null);
+                }
+                Cell::Unchanged => {
+                    column.pad(rows, Absent::NotSent);
+                    column.push_absent(Absent::Unchanged);
+                }
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Takes the rows with an ordinal of `first` or more out into a group of their own.
+    pub(super) fn split_from(&mut self, first: u32, empty: impl FnOnce(usize, Operation) -> GroupBuilder) -> Option<Self> {
+        let at = self.ordinals.partition_point(|ordinal| *ordinal < first);
+        if at == self.ordinals.len() {
+            return None;
+        }
+        let mut tail = empty(self.projection, self.operation);
+        tail.ordinals.extend(self.ordinals.drain(at..));
+        let columns = self.after.iter_mut().zip(&mut tail.after);
+        for (head, tail) in columns.chain(self.before.iter_mut().zip(&mut tail.before)) {
+            head.split_into(at, tail);
+        }
+        Some(tail)
+    }
+
+    /// Numbers the rows from an earlier start.
+    pub(super) fn shift(&mut self, by: u32) {
+        self.ordinals.iter_mut().for_each(|ordinal| *ordinal -= by);
+    }
+
+    /// The finished group, or nothing when it has no rows.
+    pub(super) fn finish(self, projection: &Projection) -> Result<Option<Group>, MinimizeError> {
+        let relation = projection.relation();
+        let rows = self.ordinals.len();
+        if rows == 0 {
+            return Ok(None);
+        }
+        let finish = |index: usize, column: ColumnBuilder| -> Result<Column, MinimizeError> {
+            let position = u16::try_from(index).map_err(|_| ValueError::TooLarge);
+            position
+                .and_then(|position| column.finish(position))
+                .map_err(|error| MinimizeError::value(relation, index, error))
+        };
+        let after = self.after.into_iter().enumerate().map(|(index, column)| finish(index, column));
+        let sent = self.before.into_iter().enumerate().filter(|(_, column)| column.rows() > 0);
+        let before = sent.map(|(index, mut column)| {
+            column.pad(rows, Absent::NotSent);
+            finish(index, column)
+        });
+        Ok(Some(Group {
+            relation: relation.id,
+            operation: self.operation,
+            after: after.collect::<Result<_, _>>()?,
+            before: before.collect::<Result<_, _>>()?,
+            ordinals: self.ordinals,
+        }))
+    }
+
+    /// An empty group with the buffers of a delivered one, if they fit the kinds.
+    pub(super) fn recycle(projection: usize, group: Group, kinds: &[Kind]) -> Option<Self> {
+        let mut builder = Self::new(projection, group.operation, kinds);
+        builder.ordinals = group.ordinals;
+        builder.ordinals.clear();
+        for (columns, slots) in [(group.after, &mut builder.after), (group.before, &mut builder.before)] {
+            for column in columns {
+                let slot = slots.get_mut(usize::from(column.index))?;
+                let recycled = ColumnBuilder::recycle(column);
+                if recycled.kind() != slot.kind() {
+                    return None;
+                }
+                *slot = recycled;
+            }
+        }
+        Some(builder)
+    }
+}
+
+/// The value of a column in the full old row. Rare, so the old row is walked again instead of being remembered.
+fn old_value<'a>(
+    shape: &Shape,
+    body: RowBody<'a>,
+    old: OldRow,
+    at: usize,
+) -> Result<Option<&'a [u8]>, crate::pgoutput::DecodeError> {
+    if old != OldRow::Full {
+        return Ok(None);
+    }
+    let mut walk = body.walk();
+    walk.old()?;
+    walk.columns(shape.granted.len() as u16)?;
+    for _ in 0..at {
+        walk.cell()?;
+    }
+    Ok(match walk.cell()? {
+        Cell::Text(text) => Some(text),
+        Cell::Null | Cell::Unchanged => None,
+    })
+}

@@ -1,0 +1,2 @@
+//! walgate
+fn main() {}

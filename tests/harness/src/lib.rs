@@ -1,0 +1,35 @@
+//! Throwaway Postgres clusters and walgate processes, for tests, the demo and the benchmark.
+//!
+//! Holds: a cluster that cleans up after itself ([`Cluster`]), the real binary as a child process ([`Walgate`]),
+//! waits with deadlines ([`wait_until`]), and where built things lie ([`cache_root`], [`guest`], [`walgate_bin`]).
+//! Never knows: what walgate does with any of it; no crate of ours is a dependency.
+//! Read next: `cluster.rs`, then `walgate.rs`.
+//!
+//! ```no_run
+//! # async fn example() -> anyhow::Result<()> {
+//! use walgate_harness::Cluster;
+//!
+//! let cluster = Cluster::builder(18).setting("wal_sender_timeout", "2s").start()?;
+//! cluster.execute("postgres", "CREATE TABLE t (id int PRIMARY KEY)").await?;
+//! let client = cluster.client("postgres").await?;
+//! client.execute("INSERT INTO t VALUES (1)", &[]).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod account;
+mod child;
+mod cluster;
+mod guard;
+mod http;
+mod places;
+mod usage;
+mod wait;
+mod walgate;
+
+pub use cluster::{Builder, Cluster};
+pub use http::{Response, request};
+pub use places::{cache_root, free_port, guest, postgres_bin, target_dir, walgate_bin};
+pub use usage::{cpu_time, resident_bytes};
+pub use wait::{wait_for, wait_until};
+pub use walgate::{Walgate, WalgateCommand};
