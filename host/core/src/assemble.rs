@@ -7,11 +7,12 @@
 //! Invariant: an event of a transaction is given out only between its begin and its commit, with rising ordinals.
 //! Read next: [`crate::minimize`].
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
 use crate::Lsn;
-use crate::pgoutput::{Begin, Commit, DecodeError, Message, MessageBody, RelationBody, RowBody};
+use crate::pgoutput::{Begin, Commit, DecodeError, Message, MessageBody, RelationBody, RelationColumn, RowBody};
 use crate::relation::{ReplicaIdentity, SchemaVersion};
 use crate::value::{self, Kind};
 
@@ -61,15 +62,17 @@ pub struct Head {
 /// What one message means for those who build batches.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// Nothing to do: a type, an origin.
+    /// Nothing to do: the name of a type.
     Nothing,
     /// A transaction begins.
     Begin(&'a Head),
+    /// The open transaction was replayed from another server: its head has the origin now.
+    Origin(&'a Head),
     /// A relation was announced. It may be the same as before.
     Relation(&'a Arc<Relation>),
     /// A row of the open transaction.
     Row(&'a Head, &'a Arc<Relation>, RowBody<'a>, u32),
-    /// One of the tables a TRUNCATE empties is the relation; the first has the ordinal given, the next the one after.
+    /// One TRUNCATE of these relations; the first has the ordinal given, the next the one after.
     Truncate(&'a Head, Vec<Arc<Relation>>, u32),
     /// A logical message; transactional ones have an ordinal in the open transaction.
     Message(MessageBody<'a>, u32),
@@ -96,6 +99,10 @@ pub enum AssembleErrorKind {
     /// A change, a commit or an origin outside a transaction.
     #[error("a change or a commit outside a transaction")]
     OutsideTransaction,
+    /// A message that belongs to no transaction, inside of one: version 1 of the protocol never does that, and it would
+    /// have no place in the order of changes.
+    #[error("a message that belongs to no transaction came inside of one")]
+    InsideTransaction,
     /// A begin inside a transaction.
     #[error("a transaction begins inside another one")]
     NestedBegin,
@@ -111,12 +118,20 @@ pub enum AssembleErrorKind {
         commit: Lsn,
     },
     /// A commit position that does not rise.
-    #[error("the transaction commits at {commit}, not after the one before at {last}")]
+    #[error("the transaction commits at {commit}, which is not after {last}, where the one before ends")]
     OrderBroken {
         /// Of this transaction.
         commit: Lsn,
-        /// Of the one before.
+        /// The end of the one before.
         last: Lsn,
+    },
+    /// A transaction that ends before its commit record.
+    #[error("the transaction that commits at {commit} ends at {end}, not after it")]
+    EndBroken {
+        /// Start of its commit record.
+        commit: Lsn,
+        /// What it calls the first byte after it.
+        end: Lsn,
     },
     /// More than four billion changes in one transaction.
     #[error("the transaction has more changes than 32 bits can count")]
@@ -126,13 +141,15 @@ pub enum AssembleErrorKind {
 /// Follows one connection. A new connection needs a new assembler: relation caches do not outlive it.
 #[derive(Debug, Default)]
 pub struct Assembler {
-    relations: HashMap<u32, Arc<Relation>>,
-    types: HashMap<u32, (String, Kind)>,
+    relations: FxHashMap<u32, Arc<Relation>>,
+    types: FxHashMap<u32, (String, Kind)>,
     open: Option<Head>,
     /// The transaction that just ended: kept so that its commit event can borrow it.
     closed: Option<Head>,
     next_ordinal: u32,
-    last_commit: Lsn,
+    /// First byte after the commit record of the transaction before. Two commit records never overlap, so the next one
+    /// begins at or after it; cursors rely on that (see [`crate::Cursor::covers`]).
+    last_end: Lsn,
 }
 
 impl Assembler {
@@ -158,10 +175,8 @@ impl Assembler {
             Message::Row(row) => {
                 let ordinal = self.take_ordinals(1)?;
                 let head = self.open.as_ref().ok_or(AssembleErrorKind::OutsideTransaction)?;
-                let relation = self
-                    .relations
-                    .get(&row.relation())
-                    .ok_or(AssembleErrorKind::UnknownRelation(row.relation()))?;
+                let relation =
+                    self.relations.get(&row.relation()).ok_or(AssembleErrorKind::UnknownRelation(row.relation()))?;
                 Ok(Event::Row(head, relation, row, ordinal))
             }
             Message::Begin(begin) => self.begin(begin),
@@ -178,11 +193,13 @@ impl Assembler {
             Message::Origin(origin) => {
                 let head = self.open.as_mut().ok_or(AssembleErrorKind::OutsideTransaction)?;
                 head.origin = Some(origin.name.to_owned());
-                Ok(Event::Nothing)
+                Ok(Event::Origin(head))
             }
             Message::Message(message) => {
-                if message.transactional && self.open.is_none() {
-                    return Err(AssembleErrorKind::OutsideTransaction);
+                match (message.transactional, self.open.is_some()) {
+                    (true, false) => return Err(AssembleErrorKind::OutsideTransaction),
+                    (false, true) => return Err(AssembleErrorKind::InsideTransaction),
+                    _ => {}
                 }
                 let ordinal = if message.transactional { self.take_ordinals(1)? } else { 0 };
                 Ok(Event::Message(message, ordinal))
@@ -201,8 +218,8 @@ impl Assembler {
         if self.open.is_some() {
             return Err(AssembleErrorKind::NestedBegin);
         }
-        if begin.commit <= self.last_commit {
-            return Err(AssembleErrorKind::OrderBroken { commit: begin.commit, last: self.last_commit });
+        if begin.commit < self.last_end || begin.commit.is_zero() {
+            return Err(AssembleErrorKind::OrderBroken { commit: begin.commit, last: self.last_end });
         }
         self.next_ordinal = 0;
         Ok(Event::Begin(self.open.insert(Head { begin, origin: None })))
@@ -214,9 +231,9 @@ impl Assembler {
             return Err(AssembleErrorKind::OtherCommit { begun: head.begin.commit, commit: commit.commit });
         }
         if commit.end <= commit.commit {
-            return Err(AssembleErrorKind::OrderBroken { commit: commit.end, last: commit.commit });
+            return Err(AssembleErrorKind::EndBroken { commit: commit.commit, end: commit.end });
         }
-        self.last_commit = commit.commit;
+        self.last_end = commit.end;
         Ok(Event::Commit(self.closed.insert(head), commit, self.next_ordinal))
     }
 
@@ -232,26 +249,30 @@ impl Assembler {
     }
 
     fn relation(&mut self, lsn: Lsn, body: &RelationBody<'_>) -> &Arc<Relation> {
-        let commit = self.open.as_ref().map_or(lsn, |head| head.begin.commit);
+        // The server sends announcements without a position. Their place among the changes of the transaction tells two
+        // shapes of one relation in one transaction apart, and is the same on every replay.
+        let version = match &self.open {
+            Some(head) => SchemaVersion { commit: head.begin.commit, message: Lsn::new(self.next_ordinal.into()) },
+            None => SchemaVersion { commit: lsn, message: Lsn::ZERO },
+        };
         let relation = Arc::new(Relation {
             id: body.id,
             namespace: body.namespace.to_owned(),
             name: body.name.to_owned(),
             identity: body.identity,
             columns: body.columns.iter().map(|column| self.column(column)).collect(),
-            version: SchemaVersion { commit, message: Lsn::ZERO },
+            version,
         });
         let slot = self.relations.entry(body.id).or_insert_with(|| relation.clone());
         *slot = relation;
         slot
     }
 
-    fn column(&self, column: &crate::pgoutput::RelationColumn<'_>) -> StreamColumn {
-        let (type_name, kind) = self
-            .types
-            .get(&column.type_oid)
-            .cloned()
-            .unwrap_or_else(|| (value::builtin_type_name(column.type_oid).to_owned(), Kind::of_oid(column.type_oid)));
+    fn column(&self, column: &RelationColumn<'_>) -> StreamColumn {
+        let (type_name, kind) =
+            self.types.get(&column.type_oid).cloned().unwrap_or_else(|| {
+                (value::builtin_type_name(column.type_oid).to_owned(), Kind::of_oid(column.type_oid))
+            });
         StreamColumn {
             name: column.name.to_owned(),
             type_oid: column.type_oid,

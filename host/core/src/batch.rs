@@ -2,6 +2,9 @@
 //!
 //! Holds: owned columns, ready to be moved across the boundary and back. Refuses to know how they were filled
 //! (see [`crate::minimize`]) and what carries them (wasmtime, in the plugin crate).
+//! Invariant: `Debug` of anything here tells kinds and counts, never a value.
+
+use std::fmt;
 
 use crate::{Cursor, Lsn};
 
@@ -43,7 +46,7 @@ pub const UNCHANGED: u8 = 2;
 pub const NOT_SENT: u8 = 3;
 
 /// Texts of one column, one after the other.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct TextValues {
     /// The end of each row's text in `data`, in bytes.
     pub ends: Vec<u32>,
@@ -52,7 +55,7 @@ pub struct TextValues {
 }
 
 /// Byte strings of one column, one after the other.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct ByteValues {
     /// The end of each row's bytes in `data`.
     pub ends: Vec<u32>,
@@ -61,7 +64,7 @@ pub struct ByteValues {
 }
 
 /// The values of one column, one slot a row.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 #[expect(missing_docs, reason = "the cases are the table in wit/v0.1/change.wit")]
 pub enum Values {
     Boolean(Vec<u8>),
@@ -97,6 +100,38 @@ impl Values {
     /// True when there is no row slot.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+impl fmt::Debug for TextValues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TextValues").field("rows", &self.ends.len()).field("bytes", &self.data.len()).finish()
+    }
+}
+
+impl fmt::Debug for ByteValues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ByteValues").field("rows", &self.ends.len()).field("bytes", &self.data.len()).finish()
+    }
+}
+
+impl fmt::Debug for Values {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Self::Boolean(_) => "Boolean",
+            Self::Int16(_) => "Int16",
+            Self::Int32(_) => "Int32",
+            Self::Int64(_) => "Int64",
+            Self::Float32(_) => "Float32",
+            Self::Float64(_) => "Float64",
+            Self::DateDays(_) => "DateDays",
+            Self::TimeUs(_) => "TimeUs",
+            Self::TimestampUs(_) => "TimestampUs",
+            Self::Uuid(_) => "Uuid",
+            Self::Bytes(_) => "Bytes",
+            Self::Text(_) => "Text",
+        };
+        write!(f, "{name}({} rows)", self.len())
     }
 }
 
@@ -151,8 +186,8 @@ pub struct Transaction {
     pub last_part: bool,
 }
 
-/// A logical message.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A logical message. Prefix and content count as values.
+#[derive(Clone, PartialEq, Eq)]
 pub struct LogicalMessage {
     /// Position in the order of the batch.
     pub ordinal: u32,
@@ -162,6 +197,16 @@ pub struct LogicalMessage {
     pub prefix: String,
     /// Its content.
     pub content: Vec<u8>,
+}
+
+impl fmt::Debug for LogicalMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogicalMessage")
+            .field("ordinal", &self.ordinal)
+            .field("transactional", &self.transactional)
+            .field("bytes", &self.content.len())
+            .finish_non_exhaustive()
+    }
 }
 
 /// What one plugin receives in one call.
@@ -181,6 +226,7 @@ pub struct Batch {
     pub reaches: Cursor,
     /// Rows in all groups, for metrics and bounds.
     pub rows: usize,
-    /// Bytes of the values in all groups, for metrics and bounds.
+    /// Bytes of the values in all groups as Postgres printed them, and a slot's worth for each absent one; for metrics
+    /// and bounds.
     pub bytes: usize,
 }

@@ -124,6 +124,20 @@ impl ColumnBuilder {
         self.rows
     }
 
+    /// Whether any row was sent: it has a value, is NULL or is an unchanged TOAST value.
+    pub fn is_sent(&self) -> bool {
+        self.rows > 0 && (self.presence.is_empty() || self.presence.iter().any(|code| *code != NOT_SENT))
+    }
+
+    /// The memory its buffers hold, in bytes, used or not.
+    pub fn capacity_bytes(&self) -> usize {
+        let slots = each_slots!(&self.slots,
+            fixed v => memory(v),
+            uuid v => memory(v),
+            variable ends data => memory(ends).saturating_add(memory(data)));
+        memory(&self.presence).saturating_add(slots)
+    }
+
     /// Adds the value of one row. On an error the column is as it was.
     #[inline]
     pub fn push(&mut self, text: &[u8]) -> Result<(), ValueError> {
@@ -158,7 +172,6 @@ impl ColumnBuilder {
     }
 
     /// Adds a row without a value.
-    #[inline]
     pub fn push_absent(&mut self, absent: Absent) {
         // The presence list starts at the first absence; every row so far had a value.
         self.presence.resize(self.rows, VALUE);
@@ -167,7 +180,7 @@ impl ColumnBuilder {
         each_slots!(&mut self.slots,
             fixed v => v.push(Default::default()),
             uuid v => v.extend_from_slice(&[0; 16]),
-            variable ends data => { let end = ends.last().copied().unwrap_or(0); debug_assert_eq!(end as usize, data.len()); ends.push(end) });
+            variable ends _data => ends.push(ends.last().copied().unwrap_or(0)));
     }
 
     /// Fills up with rows without a value until there are `rows`.
@@ -269,6 +282,10 @@ impl ColumnBuilder {
 #[inline]
 fn end_after(data: &[u8], len: usize) -> Result<u32, ValueError> {
     u32::try_from(data.len() + len).map_err(|_| ValueError::TooLarge)
+}
+
+fn memory<T>(buffer: &Vec<T>) -> usize {
+    buffer.capacity() * size_of::<T>()
 }
 
 fn move_tail<T: Copy>(from: &mut Vec<T>, at: usize, to: &mut Vec<T>) {

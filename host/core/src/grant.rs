@@ -171,13 +171,11 @@ impl Grant {
                     merge(&mut tables, narrow(request, table)?);
                 }
             } else {
-                let table = allowed
-                    .table(&request.namespace, &request.name)
-                    .ok_or_else(|| Ungranted::Table {
-                        namespace: request.namespace.clone(),
-                        name: request.name.clone(),
-                        columns: request.columns.clone(),
-                    })?;
+                let table = allowed.table(&request.namespace, &request.name).ok_or_else(|| Ungranted::Table {
+                    namespace: request.namespace.clone(),
+                    name: request.name.clone(),
+                    columns: request.columns.clone(),
+                })?;
                 merge(&mut tables, narrow(request, table)?);
             }
         }
@@ -191,10 +189,7 @@ impl Grant {
 }
 
 fn narrow(request: &TableRequest, table: &TableGrant) -> Result<TableGrant, Ungranted> {
-    let missing = request
-        .columns
-        .iter()
-        .find(|column| *column != "*" && !table.columns.contains(column));
+    let missing = request.columns.iter().find(|column| *column != "*" && !table.columns.contains(column));
     if let Some(column) = missing {
         return Err(Ungranted::Column {
             namespace: table.namespace.clone(),
@@ -215,12 +210,7 @@ fn narrow(request: &TableRequest, table: &TableGrant) -> Result<TableGrant, Ungr
     {
         required.extend(names.iter().cloned());
     }
-    Ok(TableGrant {
-        columns,
-        required,
-        operations: request.operations.intersection(table.operations),
-        ..table.clone()
-    })
+    Ok(TableGrant { columns, required, operations: request.operations.intersection(table.operations), ..table.clone() })
 }
 
 /// Two requests for one table add up: each half is allowed on its own, so their union is.

@@ -24,7 +24,11 @@ impl Lineage {
     pub fn token(&self) -> String {
         format!(
             "{}/{}/{}/{}/{}",
-            self.system_id, self.timeline, self.slot_created_at.to_string().replace('/', "-"), self.slot, self.database
+            self.system_id,
+            self.timeline,
+            self.slot_created_at.to_string().replace('/', "-"),
+            self.slot,
+            self.database
         )
     }
 }

@@ -53,7 +53,9 @@ impl fmt::Display for Lsn {
 
 /// The text was not of the form `16/B374D848`. Does not repeat the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a log position: expected two hexadecimal numbers of at most 8 digits with a slash between, like 16/B374D848")]
+#[error(
+    "not a log position: expected two hexadecimal numbers of at most 8 digits with a slash between, like 16/B374D848"
+)]
 pub struct ParseLsnError;
 
 impl FromStr for Lsn {
@@ -61,8 +63,7 @@ impl FromStr for Lsn {
 
     fn from_str(text: &str) -> Result<Self, ParseLsnError> {
         let half = |part: &str| {
-            let well_formed =
-                (1..=8).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let well_formed = (1..=8).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_hexdigit());
             if !well_formed {
                 return Err(ParseLsnError);
             }

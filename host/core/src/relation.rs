@@ -35,7 +35,8 @@ impl ReplicaIdentity {
 pub struct SchemaVersion {
     /// Commit position of the transaction that announced the shape.
     pub commit: Lsn,
-    /// Position of the announcement, zero where the server sent none.
+    /// Where in that transaction it was announced: the number of changes before it, because the server gives these
+    /// announcements no position of their own. Tells two shapes in one transaction apart.
     pub message: Lsn,
 }
 

@@ -1,2 +1,7 @@
-//! walgate
-fn main() {}
+//! The `walgate` binary: everything is in the library, so that it can be documented and tested.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    walgate::cli::main()
+}

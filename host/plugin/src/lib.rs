@@ -42,7 +42,7 @@ mod test_guest;
 pub use aot::CacheError;
 pub use capability::metrics::{MetricsSnapshot, Summary};
 pub use component::{Component, LoadError, MAX_COMPONENT_BYTES};
-pub use contract::{ContractVersion, KNOWN_VERSIONS};
+pub use contract::{ContractError, ContractVersion, KNOWN_VERSIONS};
 pub use description::{AskError, Capabilities, Description};
 pub use directory::{Found, FoundState, Refusal, ScanError, scan};
 pub use encode::{EncodeError, encode_module};

@@ -70,13 +70,13 @@ impl Default for Limits {
 /// A limit outside its range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("limits.{key} must lie between {min} and {max}")]
-pub struct LimitRange {
+pub(crate) struct LimitRange {
     /// The key.
-    pub key: &'static str,
+    pub(crate) key: &'static str,
     /// The smallest allowed value.
-    pub min: u64,
+    pub(crate) min: u64,
     /// The largest allowed value.
-    pub max: u64,
+    pub(crate) max: u64,
 }
 
 impl Limits {
@@ -167,6 +167,7 @@ impl ResourceLimiter for Limiter {
         let used = self.memory_used.saturating_add(growth);
         if used > self.memory_limit {
             self.refused_memory = true;
+            self.last_growth = 0;
             return Ok(false);
         }
         self.memory_used = used;
@@ -175,7 +176,7 @@ impl ResourceLimiter for Limiter {
     }
 
     fn memory_grow_failed(&mut self, _: wasmtime::Error) -> wasmtime::Result<()> {
-        // Called for a refusal of ours as well; only a growth that was allowed has been counted.
+        // Only a growth that was allowed has been counted.
         self.memory_used -= std::mem::take(&mut self.last_growth);
         Ok(())
     }

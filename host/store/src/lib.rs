@@ -1,1 +1,41 @@
-//! store
+//! Where progress becomes durable: the state database, and the output files whose lengths commit with it.
+//!
+//! Holds: the only SQL on the schema `walgate` (migrations ledger, lineage, cursors, plugin state, output lengths) and
+//! the append-only outputs of plugins. Never knows: the source, the replication stream, plugins as running things.
+//! Invariant: a position may be told to the source only with a [`Durable`] in hand, and only a commit makes one.
+//!
+//! ```
+//! // What the ack stage looks like: it takes the proof, not a number.
+//! fn acknowledge(durable: walgate_store::Durable) -> walgate_core::Lsn {
+//!     durable.acked()
+//! }
+//! ```
+//!
+//! Acknowledging before the checkpoint does not compile, because nobody else can make the proof:
+//!
+//! ```compile_fail,E0451
+//! let forged = walgate_store::Durable { acked: walgate_core::Lsn::ZERO };
+//! ```
+//!
+//! Read in this order: [`Store`], [`Checkpoint`], [`Retries`], [`Output`], [`StoreError`].
+
+mod columns;
+mod commit;
+mod connection;
+mod error;
+mod halt;
+mod migrate;
+mod output;
+mod pipeline;
+mod plugin;
+mod retrying;
+mod store;
+
+pub use commit::{Checkpoint, Durable, OutputLength, PluginCursor, StateWrite};
+pub use error::{Class, StoreError};
+pub use halt::StoredHalt;
+pub use output::{Output, OutputError, OutputFile, OutputMark, StandardOutput};
+pub use pipeline::{ORDINAL_SCHEME, PipelineRow};
+pub use plugin::StateLimits;
+pub use retrying::{Retries, RetryPolicy};
+pub use store::{Store, StoreReader};

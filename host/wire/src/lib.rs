@@ -1,1 +1,71 @@
-//! wire
+//! The replication connection to Postgres.
+//!
+//! Holds: connecting, authentication, slots, and a stream that is read lazily while behind and answers the server
+//! however blocked its consumer is. Never knows: rows, plugins, checkpoints. What it hands on are chunks of whole
+//! replication messages, and the only thing it takes back is the flush position, as a value on a watch.
+//!
+//! ```no_run
+//! use walgate_core::Lsn;
+//! use walgate_wire::{Connection, PumpStats, SourceOptions, StartOptions, channel};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let options = SourceOptions::from_url("postgres://walgate@db.example/shop?sslmode=verify-full")?;
+//! let connection = Connection::connect(&options).await?;
+//! let start = StartOptions::new("walgate", Lsn::ZERO, vec!["shop".to_owned()]);
+//! let mut stream = connection.start_replication(&start).await?;
+//!
+//! let (sender, mut chunks) = channel(64 << 20);
+//! let (flush, mut flush_watch) = tokio::sync::watch::channel(Lsn::ZERO);
+//! let (stop, mut stop_watch) = tokio::sync::watch::channel(false);
+//! let pump = tokio::spawn(async move {
+//!     stream.pump(&sender, &mut flush_watch, &mut stop_watch, &PumpStats::new()).await
+//! });
+//! while let Some(chunk) = chunks.recv().await {
+//!     for frame in chunk.frames() {
+//!         let durable = frame?.lsn(); // once it is made durable
+//!         flush.send_replace(durable);
+//!     }
+//! }
+//! stop.send_replace(true);
+//! pump.await??;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Read in this order: [`SourceOptions`], [`Connection`], [`StartOptions`], [`CopyStream::pump`], [`Chunk`],
+//! [`WireError`].
+
+mod auth;
+mod backoff;
+mod chunk;
+mod config;
+mod config_url;
+mod connection;
+mod error;
+mod feedback;
+mod frame;
+mod link;
+mod pacing;
+mod pump;
+mod quote;
+mod slot;
+mod socket;
+mod stats;
+mod stream;
+mod tls;
+mod verdict;
+
+pub use backoff::Backoff;
+pub use chunk::{Chunk, ChunkReceiver, ChunkSender, Closed, channel};
+pub use config::{
+    ConfigError, DEFAULT_CONNECT_TIMEOUT, DEFAULT_RECEIVE_BUFFER_BYTES, Host, SourceOptions, TlsMode, TlsOptions,
+};
+pub use connection::{Connection, Row, SystemIdentity};
+pub use error::{Class, WireError};
+pub use frame::{Frame, FrameError, Frames, MAX_STREAM_MESSAGE_BYTES};
+pub use pump::StreamEnd;
+pub use quote::{identifier, literal};
+pub use slot::{CreatedSlot, SlotInfo, SlotOptions};
+pub use stats::{PumpCounts, PumpStats};
+pub use stream::{CopyStream, StartOptions};
+pub use tls::{TlsError, client_config};

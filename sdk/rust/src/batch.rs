@@ -21,7 +21,7 @@ pub struct Batch {
 /// The host sent a batch that breaks the contract. Names the place, never a value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("malformed batch: group {group} of relation {relation}: {what}")]
-pub struct Malformed {
+pub(crate) struct Malformed {
     /// Which group, from 0.
     pub group: usize,
     /// The id of its relation.

@@ -91,10 +91,7 @@ impl<I: Instance> raw::Guest for I {
         I::with(|session| session.open(&context)).map_err(Failure::into_raw)
     }
 
-    fn relation_changed(
-        current: raw::Relation,
-        previous: Option<raw::Relation>,
-    ) -> Result<raw::Verdict, raw::Failure> {
+    fn relation_changed(current: raw::Relation, previous: Option<raw::Relation>) -> Result<raw::Verdict, raw::Failure> {
         I::with(|session| session.relation_changed(current, previous.as_ref())).map_err(Failure::into_raw)
     }
 

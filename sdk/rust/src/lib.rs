@@ -23,6 +23,7 @@
 //!         Description::new("welcome", env!("CARGO_PKG_VERSION"))
 //!             .table(customers.operation(Operation::Insert))
 //!             .capability("output:letters")
+//!             .capability("log")
 //!     }
 //!
 //!     fn open(_context: &Context) -> Result<Opened<Self>, Failure> {
@@ -55,7 +56,7 @@
 //!     .insert(&customers, cells![8i64, NULL])
 //!     .build();
 //!
-//! let mut run = Host::new().grant("output:letters").open::<Welcome>()?;
+//! let mut run = Host::new().grant_asked::<Welcome>().open::<Welcome>()?;
 //! assert!(run.deliver(&batch)?.is_durable());
 //! assert_eq!(run.output("letters"), "7: welcome, Ada\n");
 //! assert_eq!(run.log_codes(), ["no-name"]);
@@ -100,7 +101,7 @@ mod sink;
 pub mod testing;
 mod value;
 
-pub use batch::{Batch, Group, Malformed};
+pub use batch::{Batch, Group};
 pub use calendar::{Date, Time, Timestamp, TimestampText, Uuid};
 pub use column::{BytesColumn, Column, ColumnValues, NOT_SENT, NULL, TextColumn, UNCHANGED, VALUE};
 pub use outcome::{Disposition, Failure, Receipt};

@@ -124,27 +124,25 @@ pub struct Image<'a> {
 
 impl<'a> Image<'a> {
     /// True when this side has no column at all.
-    pub fn is_empty(&self) -> bool {
+    pub fn is_empty(self) -> bool {
         self.columns.is_empty()
     }
 
     /// True when nothing of this side was sent: no column, or all of them [`Cell::NotSent`].
-    pub fn is_absent(&self) -> bool {
+    pub fn is_absent(self) -> bool {
         self.cells().all(|(_, cell)| cell == Cell::NotSent)
     }
 
     /// Reads a column by name. Walks the columns: for hot loops over wide tables use [`Group::after`].
-    pub fn get<T: FromCell<'a>>(&self, column: &str) -> Result<T, CellError> {
+    pub fn get<T: FromCell<'a>>(self, column: &str) -> Result<T, CellError> {
         let found = self.cells().find(|(info, _)| info.name == column);
-        let (_, cell) = found.ok_or_else(|| CellError::NoColumn {
-            relation: self.relation.full_name(),
-            column: column.to_owned(),
-        })?;
+        let (_, cell) = found
+            .ok_or_else(|| CellError::NoColumn { relation: self.relation.full_name(), column: column.to_owned() })?;
         T::from_cell(column, cell)
     }
 
     /// The columns with their cells, in the order of the batch.
-    pub fn cells(&self) -> impl Iterator<Item = (&'a ColumnInfo, Cell<'a>)> {
+    pub fn cells(self) -> impl Iterator<Item = (&'a ColumnInfo, Cell<'a>)> {
         let at = self.at;
         // The row exists, so every column has a slot for it and no cell is left out.
         columns(self.columns, self.relation).filter_map(move |column| Some((column.info(), column.cell(at)?)))

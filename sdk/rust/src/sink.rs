@@ -187,7 +187,7 @@ macro_rules! export_sink {
                 }
             }
 
-            $crate::bindings::export_bindings!(Exported with_types_in $crate::bindings);
+    $crate::bindings::export_bindings!(Exported with_types_in $crate::bindings);
         };
     };
 }

@@ -29,7 +29,7 @@ mod walgate;
 
 pub use cluster::{Builder, Cluster};
 pub use http::{Response, request};
-pub use places::{cache_root, free_port, guest, postgres_bin, target_dir, walgate_bin};
+pub use places::{cache_root, free_port, guest, majors, postgres_bin, target_dir, walgate_bin};
 pub use usage::{cpu_time, resident_bytes};
 pub use wait::{wait_for, wait_until};
 pub use walgate::{Walgate, WalgateCommand};

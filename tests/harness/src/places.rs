@@ -44,6 +44,18 @@ pub fn postgres_bin(major: u32) -> Result<PathBuf> {
     Ok(bin)
 }
 
+/// The major versions a test of all versions runs on: `WALGATE_MAJORS` (as in `15,18`), else 15 and 18.
+///
+/// `cargo xtask test` sets the variable; its nightly form names 15 to 18.
+pub fn majors() -> Vec<u32> {
+    parse_majors(&env::var("WALGATE_MAJORS").unwrap_or_default())
+}
+
+fn parse_majors(text: &str) -> Vec<u32> {
+    let named: Vec<u32> = text.split(',').filter_map(|word| word.trim().parse().ok()).collect();
+    if named.is_empty() { vec![15, 18] } else { named }
+}
+
 /// The encoded component of a guest: `WALGATE_GUESTS`/`name`.wasm, else the same in the cache's `guests`.
 ///
 /// Errors name the command that builds the guests.
@@ -100,6 +112,12 @@ mod tests {
     fn a_missing_guest_names_the_command() {
         let error = guest("no-such-guest").unwrap_err().to_string();
         assert!(error.contains("cargo xtask plugins"), "{error}");
+    }
+
+    #[test]
+    fn versions_are_the_named_ones_or_the_two_ends() {
+        assert_eq!(parse_majors("16, 17"), [16, 17]);
+        assert_eq!(parse_majors(""), [15, 18]);
     }
 
     #[test]

@@ -4,14 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use walgate_harness::{Cluster, cpu_time, wait_until};
-
-/// The oldest and the newest supported version.
-const MAJORS: [u32; 2] = [15, 18];
+use walgate_harness::{Cluster, cpu_time, majors, wait_until};
 
 #[tokio::test]
 async fn a_cluster_answers_on_both_addresses_and_leaves_nothing() -> Result<()> {
-    for major in MAJORS {
+    for major in majors() {
         let cluster = Cluster::start(major)?;
         let (pid, folder) = (cluster.pid().unwrap(), cluster.socket_dir().to_owned());
         let version: i32 = setting(&cluster, "server_version_num").await?.parse()?;

@@ -7,11 +7,13 @@ use crate::column::ValueError;
 use crate::pgoutput::DecodeError;
 use crate::relation::ProjectedRelation;
 
-/// A change cannot be handed over. Permanent: the same bytes would come again.
+/// A change cannot be handed over. Permanent: the same bytes would come again, so an operator has to decide. The
+/// minimizer that gave it must not be used any more.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}")]
 pub struct MinimizeError {
-    kind: MinimizeErrorKind,
+    /// Boxed: a result that carries this is returned for every row.
+    kind: Box<MinimizeErrorKind>,
 }
 
 /// Why.
@@ -54,8 +56,18 @@ pub enum MinimizeErrorKind {
         /// Column.
         column: String,
     },
+    /// More columns than a row can have.
+    #[error("{namespace:?}.{table:?} has more columns than the protocol can number")]
+    TooManyColumns {
+        /// Schema.
+        namespace: String,
+        /// Table.
+        table: String,
+    },
     /// The cursor covers part of a transaction, and another one came.
-    #[error("the stored position covers part of the transaction that commits at {expected}, but the stream goes on with {found}")]
+    #[error(
+        "the stored position covers part of the transaction that commits at {expected}, but the stream goes on with {found}"
+    )]
     Cursor {
         /// Commit position in the cursor.
         expected: Lsn,
@@ -73,42 +85,52 @@ impl MinimizeError {
         &self.kind
     }
 
+    #[cold]
     pub(super) fn row(relation: &ProjectedRelation, error: DecodeError) -> Self {
         let (namespace, table) = (relation.namespace.clone(), relation.name.clone());
-        Self { kind: MinimizeErrorKind::Row { namespace, table, error } }
+        MinimizeErrorKind::Row { namespace, table, error }.into()
     }
 
+    #[cold]
     pub(super) fn value(relation: &ProjectedRelation, index: usize, error: ValueError) -> Self {
         let column = relation.columns.get(index);
         let type_name = column.map_or_else(String::new, |column| {
             if column.type_name.is_empty() { format!("with id {}", column.type_oid) } else { column.type_name.clone() }
         });
-        Self {
-            kind: MinimizeErrorKind::Value {
-                namespace: relation.namespace.clone(),
-                table: relation.name.clone(),
-                column: column.map_or_else(String::new, |column| column.name.clone()),
-                type_name,
-                error,
-            },
+        MinimizeErrorKind::Value {
+            namespace: relation.namespace.clone(),
+            table: relation.name.clone(),
+            column: column.map_or_else(String::new, |column| column.name.clone()),
+            type_name,
+            error,
         }
+        .into()
     }
 
     pub(super) fn missing(namespace: &str, table: &str, column: &str) -> Self {
-        Self {
-            kind: MinimizeErrorKind::GrantedColumnMissing {
-                namespace: namespace.to_owned(),
-                table: table.to_owned(),
-                column: column.to_owned(),
-            },
+        MinimizeErrorKind::GrantedColumnMissing {
+            namespace: namespace.to_owned(),
+            table: table.to_owned(),
+            column: column.to_owned(),
         }
+        .into()
+    }
+
+    pub(super) fn too_many_columns(namespace: &str, table: &str) -> Self {
+        MinimizeErrorKind::TooManyColumns { namespace: namespace.to_owned(), table: table.to_owned() }.into()
     }
 
     pub(super) fn cursor(expected: Lsn, found: Lsn) -> Self {
-        Self { kind: MinimizeErrorKind::Cursor { expected, found } }
+        MinimizeErrorKind::Cursor { expected, found }.into()
     }
 
     pub(super) fn too_many_changes(commit: Lsn) -> Self {
-        Self { kind: MinimizeErrorKind::TooManyChanges(commit) }
+        MinimizeErrorKind::TooManyChanges(commit).into()
+    }
+}
+
+impl From<MinimizeErrorKind> for MinimizeError {
+    fn from(kind: MinimizeErrorKind) -> Self {
+        Self { kind: Box::new(kind) }
     }
 }

@@ -2,14 +2,20 @@
 //!
 //! Holds: the walk of a row into column builders. This is the hot loop of the host: it reads each cell of a row once,
 //! copies the granted ones and steps over the rest. Refuses to know transactions and bounds.
+//! Invariant: after each row, every `after` column has as many slots as there are ordinals; a `before` column has at
+//! most as many and is filled up when it is next needed.
 
 use crate::batch::{Column, Group, Operation};
 use crate::column::{Absent, ColumnBuilder, ValueError};
-use crate::pgoutput::{Cell, OldRow, RowBody, RowKind, TupleWalk};
+use crate::pgoutput::{Cell, DecodeError, OldRow, RowBody, RowKind, TupleWalk};
 use crate::value::Kind;
 
 use super::error::MinimizeError;
-use super::project::{Projection, Shape};
+use super::project::Shape;
+
+/// What a slot without a value counts against the byte bound of a batch: about what it takes in memory. Without it, a
+/// wide table full of NULLs would have no bound but that of rows.
+const ABSENT_BYTES: usize = 8;
 
 pub(super) struct GroupBuilder {
     projection: usize,
@@ -43,8 +49,8 @@ impl GroupBuilder {
         self.operation
     }
 
-    pub(super) fn last_ordinal(&self) -> Option<u32> {
-        self.ordinals.last().copied()
+    pub(super) fn is_empty(&self) -> bool {
+        self.ordinals.is_empty()
     }
 
     pub(super) fn push_truncate(&mut self, ordinal: u32) {
@@ -81,7 +87,8 @@ impl GroupBuilder {
         old: OldRow,
     ) -> Result<usize, MinimizeError> {
         let row = |error| MinimizeError::row(&shape.relation, error);
-        walk.columns(shape.granted.len() as u16).map_err(row)?;
+        walk.columns(shape.width).map_err(row)?;
+        let mut old_cells = OldCells::of(body, old, shape.width);
         let mut columns = self.after.iter_mut().enumerate();
         let mut bytes = 0;
         for (at, granted) in shape.granted.iter().enumerate() {
@@ -90,30 +97,20 @@ impl GroupBuilder {
                 continue;
             }
             let Some((index, column)) = columns.next() else { break };
-            match cell {
-                Cell::Text(text) => {
-                    bytes += text.len();
-                    column.push(text).map_err(|error| MinimizeError::value(&shape.relation, index, error))?;
-                }
-                Cell::Null => column.push_absent(Absent::Null),
-                Cell::Unchanged => {
-                    // Under identity full the old row has what the new one left out.
-                    match old_value(shape, body, old, at).map_err(row)? {
-                        Some(text) => {
-                            bytes += text.len();
-                            column.push(text).map_err(|error| MinimizeError::value(&shape.relation, index, error))?;
-                        }
-                        None => column.push_absent(Absent::Unchanged),
-                    }
-                }
-            }
+            // Under identity full the old row has what the new one left out.
+            let cell = if cell == Cell::Unchanged { old_cells.text_or_unchanged(at).map_err(row)? } else { cell };
+            bytes += match cell {
+                Cell::Text(text) => push(shape, index, column, text)?,
+                Cell::Null => push_absent(column, Absent::Null),
+                Cell::Unchanged => push_absent(column, Absent::Unchanged),
+            };
         }
         Ok(bytes)
     }
 
     fn push_before(&mut self, shape: &Shape, walk: &mut TupleWalk<'_>, old: OldRow) -> Result<usize, MinimizeError> {
         let row = |error| MinimizeError::row(&shape.relation, error);
-        walk.columns(shape.granted.len() as u16).map_err(row)?;
+        walk.columns(shape.width).map_err(row)?;
         let rows = self.ordinals.len();
         let mut columns = self.before.iter_mut().enumerate();
         let mut bytes = 0;
@@ -123,29 +120,26 @@ impl GroupBuilder {
                 continue;
             }
             let Some((index, column)) = columns.next() else { break };
-            match cell {
-                Cell::Text(text) => {
-                    column.pad(rows, Absent::NotSent);
-                    bytes += text.len();
-                    column.push(text).map_err(|error| MinimizeError::value(&shape.relation, index, error))?;
-                }
-                // In a key tuple this marks a column outside the key, which is not NULL: it is padded later.
-                Cell::Null if old == OldRow::Key => {}
-                Cell::Null => {
-                    column.pad(rows, Absent::NotSent);
-                    column.push_absent(Absent::Null);
-                }
-                Cell::Unchanged => {
-                    column.pad(rows, Absent::NotSent);
-                    column.push_absent(Absent::Unchanged);
-                }
+            // In a key tuple this marks a column outside the key, which is not NULL: it is filled up later.
+            if cell == Cell::Null && old == OldRow::Key {
+                continue;
             }
+            column.pad(rows, Absent::NotSent);
+            bytes += match cell {
+                Cell::Text(text) => push(shape, index, column, text)?,
+                Cell::Null => push_absent(column, Absent::Null),
+                Cell::Unchanged => push_absent(column, Absent::Unchanged),
+            };
         }
         Ok(bytes)
     }
 
     /// Takes the rows with an ordinal of `first` or more out into a group of their own.
-    pub(super) fn split_from(&mut self, first: u32, empty: impl FnOnce(usize, Operation) -> GroupBuilder) -> Option<Self> {
+    pub(super) fn split_from(
+        &mut self,
+        first: u32,
+        empty: impl FnOnce(usize, Operation) -> GroupBuilder,
+    ) -> Option<Self> {
         let at = self.ordinals.partition_point(|ordinal| *ordinal < first);
         if at == self.ordinals.len() {
             return None;
@@ -165,8 +159,8 @@ impl GroupBuilder {
     }
 
     /// The finished group, or nothing when it has no rows.
-    pub(super) fn finish(self, projection: &Projection) -> Result<Option<Group>, MinimizeError> {
-        let relation = projection.relation();
+    pub(super) fn finish(self, shape: &Shape) -> Result<Option<Group>, MinimizeError> {
+        let relation = &shape.relation;
         let rows = self.ordinals.len();
         if rows == 0 {
             return Ok(None);
@@ -178,7 +172,8 @@ impl GroupBuilder {
                 .map_err(|error| MinimizeError::value(relation, index, error))
         };
         let after = self.after.into_iter().enumerate().map(|(index, column)| finish(index, column));
-        let sent = self.before.into_iter().enumerate().filter(|(_, column)| column.rows() > 0);
+        // A split can leave a column whose rows were all filled up: nothing of it was sent.
+        let sent = self.before.into_iter().enumerate().filter(|(_, column)| column.is_sent());
         let before = sent.map(|(index, mut column)| {
             column.pad(rows, Absent::NotSent);
             finish(index, column)
@@ -209,26 +204,62 @@ impl GroupBuilder {
         }
         Some(builder)
     }
+
+    /// The memory its buffers hold, used or not.
+    pub(super) fn capacity_bytes(&self) -> usize {
+        let columns = self.after.iter().chain(&self.before).map(ColumnBuilder::capacity_bytes);
+        self.ordinals.capacity() * size_of::<u32>() + columns.sum::<usize>()
+    }
 }
 
-/// The value of a column in the full old row. Rare, so the old row is walked again instead of being remembered.
-fn old_value<'a>(
-    shape: &Shape,
-    body: RowBody<'a>,
-    old: OldRow,
-    at: usize,
-) -> Result<Option<&'a [u8]>, crate::pgoutput::DecodeError> {
-    if old != OldRow::Full {
-        return Ok(None);
+#[inline]
+fn push(shape: &Shape, index: usize, column: &mut ColumnBuilder, text: &[u8]) -> Result<usize, MinimizeError> {
+    column.push(text).map_err(|error| MinimizeError::value(&shape.relation, index, error))?;
+    Ok(text.len())
+}
+
+#[inline]
+fn push_absent(column: &mut ColumnBuilder, absent: Absent) -> usize {
+    column.push_absent(absent);
+    ABSENT_BYTES
+}
+
+/// The full old row, walked a second time and only as far as it is needed: most rows never ask.
+struct OldCells<'a> {
+    row: Option<RowBody<'a>>,
+    width: u16,
+    walk: Option<TupleWalk<'a>>,
+    next: usize,
+}
+
+impl<'a> OldCells<'a> {
+    #[inline]
+    fn of(body: RowBody<'a>, old: OldRow, width: u16) -> Self {
+        Self { row: (old == OldRow::Full).then_some(body), width, walk: None, next: 0 }
     }
-    let mut walk = body.walk();
-    walk.old()?;
-    walk.columns(shape.granted.len() as u16)?;
-    for _ in 0..at {
-        walk.cell()?;
+
+    /// The old text of the column at `at`, if there is one. Columns are asked for in order.
+    #[cold]
+    fn text_or_unchanged(&mut self, at: usize) -> Result<Cell<'a>, DecodeError> {
+        let Some(row) = self.row else { return Ok(Cell::Unchanged) };
+        let walk = match &mut self.walk {
+            Some(walk) => walk,
+            None => {
+                let mut walk = row.walk();
+                walk.old()?;
+                walk.columns(self.width)?;
+                self.walk.insert(walk)
+            }
+        };
+        while self.next < at {
+            walk.cell()?;
+            self.next += 1;
+        }
+        self.next += 1;
+        Ok(match walk.cell()? {
+            Cell::Text(text) => Cell::Text(text),
+            // A NULL is never left out of a new row, so it says nothing here.
+            Cell::Null | Cell::Unchanged => Cell::Unchanged,
+        })
     }
-    Ok(match walk.cell()? {
-        Cell::Text(text) => Some(text),
-        Cell::Null | Cell::Unchanged => None,
-    })
 }

@@ -3,16 +3,21 @@
 //! Holds: one plugin's projection of every relation, the batch under construction, its bounds, and the plugin's place
 //! in the stream. Bytes of columns that are not granted are stepped over by their length and copied nowhere.
 //! Never knows: wasmtime, sockets, other plugins.
-//! Invariant: what was taken into a batch once is never taken again, however often the stream repeats it; a batch
-//! holds whole transactions, or a numbered part of exactly one.
-//! Read next: [`crate::batch`].
+//! Invariants: what was taken into a batch once is never taken again, however often the stream repeats it; a batch
+//! holds whole transactions, or a numbered part of one. A shape is told when the first row that needs it is taken, so
+//! replayed announcements tell nothing and the versions a plugin sees only rise.
+//! Read next: [`cut`](self) for where batches end, then [`crate::batch`].
 
+mod cut;
 mod error;
 mod group;
 mod project;
+mod spare;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use crate::assemble::{Event, Head, Relation};
 use crate::batch::{Batch, LogicalMessage, Operation, Transaction};
@@ -21,18 +26,27 @@ use crate::pgoutput::{Commit, MessageBody, RowBody, RowKind};
 use crate::relation::ProjectedRelation;
 use crate::{Cursor, Lsn};
 
+use cut::{Loose, Open};
 pub use error::{MinimizeError, MinimizeErrorKind};
 use group::GroupBuilder;
 use project::Projection;
+use spare::Spares;
 
 /// Where a batch ends. Both bounds always apply; one row may overshoot the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Rows in a batch.
     pub max_rows: usize,
-    /// Bytes of values in a batch, as Postgres printed them.
+    /// Bytes of values in a batch, as Postgres printed them; a slot without a value counts 8.
     pub max_bytes: usize,
 }
+
+/// Emptied buffers are kept up to this many times the byte bound of a batch: one batch is built while two are on their
+/// way, and a buffer that grew by doubling is up to twice as large as what it held.
+const SPARE_BATCHES: usize = 4;
+
+/// Emptied lists of transactions kept, for the same batches.
+const SPARE_LISTS: usize = 4;
 
 /// What is handed to the plugin next, in this order.
 #[derive(Debug)]
@@ -48,29 +62,25 @@ pub enum Item {
     Batch(Batch),
 }
 
-struct Open {
-    head: Head,
-    /// In the batch under construction.
-    first_ordinal: u32,
-    /// In the source transaction, of the change that would stand at `first_ordinal`.
-    source_ordinal: u32,
-    part: u32,
-    rows: usize,
-    bytes: usize,
-}
-
 /// Builds the batches of one plugin.
+///
+/// Feed it the events of one connection after the other, each from its own [`crate::assemble::Assembler`], with
+/// [`Minimizer::rewind`] in between. Finished items wait without a bound: stop feeding while there are any.
 pub struct Minimizer {
     grant: Grant,
     id_prefix: String,
     bounds: Bounds,
     projections: Vec<Projection>,
-    by_relation: HashMap<u32, usize>,
-    /// The relation of the last row: rows of one table come in runs.
-    last: (u32, usize),
+    by_relation: FxHashMap<u32, usize>,
+    /// The projection of the last row: rows of one table come in runs.
+    last: usize,
     groups: Vec<GroupBuilder>,
     transactions: Vec<Transaction>,
     messages: Vec<LogicalMessage>,
+    /// The first and the last message under construction that belong to no transaction.
+    loose: Option<(Loose, Loose)>,
+    /// Position of the last message taken that belongs to no transaction.
+    loose_taken: Lsn,
     rows: usize,
     bytes: usize,
     next_ordinal: u32,
@@ -79,6 +89,8 @@ pub struct Minimizer {
     /// The number of the part that comes next of the transaction `taken` covers in part.
     resume_part: u32,
     ready: VecDeque<Item>,
+    spares: Spares,
+    spare_lists: Vec<Vec<Transaction>>,
 }
 
 impl Minimizer {
@@ -90,11 +102,13 @@ impl Minimizer {
             id_prefix: id_prefix.chars().filter(char::is_ascii_alphanumeric).take(8).collect(),
             bounds: Bounds { max_rows: bounds.max_rows.max(1), max_bytes: bounds.max_bytes.max(1) },
             projections: Vec::new(),
-            by_relation: HashMap::new(),
-            last: (0, usize::MAX),
+            by_relation: FxHashMap::default(),
+            last: usize::MAX,
             groups: Vec::new(),
             transactions: Vec::new(),
             messages: Vec::new(),
+            loose: None,
+            loose_taken: Lsn::ZERO,
             rows: 0,
             bytes: 0,
             next_ordinal: 0,
@@ -102,12 +116,26 @@ impl Minimizer {
             taken: from,
             resume_part: 1,
             ready: VecDeque::new(),
+            spares: Spares::new(bounds.max_bytes.saturating_mul(SPARE_BATCHES)),
+            spare_lists: Vec::new(),
         }
     }
 
     /// How far the stream has been taken into batches, delivered or not.
     pub fn taken(&self) -> Cursor {
         self.taken
+    }
+
+    /// Whether the grant names logical messages.
+    pub fn wants_messages(&self) -> bool {
+        !self.grant.message_prefixes.is_empty()
+    }
+
+    /// Moves the place in the stream forward where the server says that nothing more comes before `to`. Only while
+    /// nothing waits here and no transaction is open; answers whether it moved.
+    pub fn cover(&mut self, to: Lsn) -> bool {
+        let idle = self.is_empty() && self.open.is_none() && self.taken.ordinal == 0;
+        idle && self.taken.end.advance(to)
     }
 
     /// True when nothing waits here: no item, no row, no open transaction with something in it.
@@ -117,12 +145,20 @@ impl Minimizer {
 
     /// Whether a whole transaction or a message waits to be cut off into a batch.
     pub fn has_complete(&self) -> bool {
-        !self.transactions.is_empty() || (self.open.is_none() && !self.messages.is_empty())
+        // Messages of the open transaction stand behind the loose ones.
+        !self.transactions.is_empty() || self.messages.first().is_some_and(|message| !message.transactional)
     }
 
     /// Bytes of values in the batch under construction.
     pub fn building_bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Columns that are not handed over because they appeared while the plugin ran under a `*` grant that does not
+    /// allow new ones: the relation as the plugin sees it, and the names of the columns.
+    pub fn withheld(&self) -> impl Iterator<Item = (&ProjectedRelation, &[String])> {
+        let told = self.projections.iter().filter_map(|projection| Some((projection, projection.shape()?)));
+        told.map(|(projection, shape)| (&shape.relation, projection.withheld())).filter(|(_, names)| !names.is_empty())
     }
 
     /// The next item for the plugin.
@@ -131,20 +167,32 @@ impl Minimizer {
     }
 
     /// Takes one event.
+    ///
+    /// # Errors
+    ///
+    /// A change that cannot be handed over. It is permanent, and this minimizer must not be used any more.
     #[inline]
     pub fn apply(&mut self, event: &Event<'_>) -> Result<(), MinimizeError> {
         match event {
             Event::Row(_, relation, body, ordinal) => self.row(relation, *body, *ordinal),
             Event::Begin(head) => self.begin(head),
+            Event::Origin(head) => {
+                self.origin(head);
+                Ok(())
+            }
             Event::Commit(_, commit, ordinals) => self.commit(*commit, *ordinals),
-            Event::Relation(relation) => self.relation(relation),
             Event::Truncate(_, relations, first) => self.truncate(relations, *first),
             Event::Message(message, ordinal) => self.message(message, *ordinal),
-            Event::Nothing => Ok(()),
+            // Every change brings its relation along: it is looked at when the change is taken.
+            Event::Relation(_) | Event::Nothing => Ok(()),
         }
     }
 
     /// Makes a batch of the whole transactions that wait; rows of the open transaction stay.
+    ///
+    /// # Errors
+    ///
+    /// A value that cannot be handed over, as for [`Minimizer::apply`].
     pub fn cut(&mut self) -> Result<(), MinimizeError> {
         if !self.has_complete() {
             return Ok(());
@@ -170,9 +218,15 @@ impl Minimizer {
     pub fn recycle(&mut self, batch: Batch) {
         for group in batch.groups {
             let Some(at) = self.by_relation.get(&group.relation).copied() else { continue };
-            if let Some(projection) = self.projections.get_mut(at) {
-                projection.recycle(at, group);
+            let Some(shape) = self.projections.get(at).and_then(Projection::shape) else { continue };
+            if let Some(builder) = GroupBuilder::recycle(at, group, &shape.kinds) {
+                self.spares.put(builder);
             }
+        }
+        if self.spare_lists.len() < SPARE_LISTS {
+            let mut list = batch.transactions;
+            list.clear();
+            self.spare_lists.push(list);
         }
     }
 
@@ -185,24 +239,26 @@ impl Minimizer {
             return Err(MinimizeError::cursor(self.taken.commit, commit));
         }
         let source_ordinal = self.taken.covered_changes(commit);
-        self.open = Some(Open {
-            head: head.clone(),
-            first_ordinal: self.next_ordinal,
-            source_ordinal,
-            part: if source_ordinal > 0 { self.resume_part } else { 0 },
-            rows: 0,
-            bytes: 0,
-        });
+        let part = if source_ordinal > 0 { self.resume_part } else { 0 };
+        self.open = Some(Open::new(head.clone(), self.next_ordinal, source_ordinal, part));
         Ok(())
     }
 
+    fn origin(&mut self, head: &Head) {
+        if let Some(open) = &mut self.open {
+            open.head.origin.clone_from(&head.origin);
+        }
+    }
+
     fn commit(&mut self, commit: Commit, ordinals: u32) -> Result<(), MinimizeError> {
+        if self.open.as_ref().is_some_and(|open| open.is_far(ordinals)) {
+            self.cut()?;
+        }
         let Some(open) = self.open.take() else { return Ok(()) };
         if open.rows > 0 || open.part > 0 {
             let change_count = ordinals.saturating_sub(open.source_ordinal);
-            let transaction = open.transaction(change_count, commit.end, true);
             self.next_ordinal = open.first_ordinal.saturating_add(change_count);
-            self.transactions.push(transaction);
+            self.transactions.push(open.transaction(change_count, commit.end, true));
         }
         self.taken = Cursor::at(commit.end);
         // Ordinals of a batch are 32 bits wide: far fewer than that a batch, so that the next transaction has room.
@@ -211,25 +267,17 @@ impl Minimizer {
 
     #[inline]
     fn row(&mut self, relation: &Arc<Relation>, body: RowBody<'_>, ordinal: u32) -> Result<(), MinimizeError> {
-        match &self.open {
-            Some(open) if ordinal >= open.source_ordinal => {}
-            _ => return Ok(()),
-        }
-        let Some(at) = self.projection_of(relation.id) else { return Ok(()) };
         let operation = match body.kind() {
             RowKind::Insert => Operation::Insert,
             RowKind::Update => Operation::Update,
             RowKind::Delete => Operation::Delete,
         };
-        if !self.projections.get(at).is_some_and(|projection| projection.takes(operation)) {
-            return Ok(());
-        }
-        self.make_room(ordinal)?;
+        let Some(at) = self.admit(relation, operation, ordinal)? else { return Ok(()) };
         let (Some(open), Some(projection)) = (&mut self.open, self.projections.get_mut(at)) else { return Ok(()) };
         let batch_ordinal = open.batch_ordinal(ordinal)?;
-        let slot = projection.group(at, operation, &mut self.groups);
-        let Some(group) = self.groups.get_mut(slot) else { return Ok(()) };
-        let bytes = group.push_row(projection.shape(), body, batch_ordinal)?;
+        let slot = projection.group(at, operation, &mut self.groups, &mut self.spares);
+        let (Some(group), Some(shape)) = (self.groups.get_mut(slot), projection.shape()) else { return Ok(()) };
+        let bytes = group.push_row(shape, body, batch_ordinal)?;
         open.rows += 1;
         open.bytes += bytes;
         self.rows += 1;
@@ -238,16 +286,11 @@ impl Minimizer {
     }
 
     fn truncate(&mut self, relations: &[Arc<Relation>], first: u32) -> Result<(), MinimizeError> {
-        for (ordinal, relation) in (first..).zip(relations) {
-            let wanted = self.open.as_ref().is_some_and(|open| ordinal >= open.source_ordinal);
-            let Some(at) = self.projection_of(relation.id).filter(|_| wanted) else { continue };
-            if !self.projections.get(at).is_some_and(|projection| projection.takes(Operation::Truncate)) {
-                continue;
-            }
-            self.make_room(ordinal)?;
+        for (relation, ordinal) in relations.iter().zip(first..) {
+            let Some(at) = self.admit(relation, Operation::Truncate, ordinal)? else { continue };
             let (Some(open), Some(projection)) = (&mut self.open, self.projections.get_mut(at)) else { continue };
             let batch_ordinal = open.batch_ordinal(ordinal)?;
-            let slot = projection.group(at, Operation::Truncate, &mut self.groups);
+            let slot = projection.group(at, Operation::Truncate, &mut self.groups, &mut self.spares);
             let Some(group) = self.groups.get_mut(slot) else { continue };
             group.push_truncate(batch_ordinal);
             open.rows += 1;
@@ -260,23 +303,15 @@ impl Minimizer {
         if !self.grant.message_prefixes.iter().any(|prefix| prefix == message.prefix) {
             return Ok(());
         }
-        let batch_ordinal = if message.transactional {
-            if !self.open.as_ref().is_some_and(|open| ordinal >= open.source_ordinal) {
-                return Ok(());
-            }
-            self.make_room(ordinal)?;
-            let Some(open) = &mut self.open else { return Ok(()) };
-            open.rows += 1;
-            open.bytes += message.content.len();
-            open.batch_ordinal(ordinal)?
-        } else {
-            self.next_ordinal = self.next_ordinal.saturating_add(1);
-            self.next_ordinal - 1
+        let ordinal = match message.transactional {
+            true => self.place_in_transaction(message, ordinal)?,
+            false => self.place_loose(message)?,
         };
+        let Some(ordinal) = ordinal else { return Ok(()) };
         self.rows += 1;
         self.bytes += message.content.len();
         self.messages.push(LogicalMessage {
-            ordinal: batch_ordinal,
+            ordinal,
             transactional: message.transactional,
             prefix: message.prefix.to_owned(),
             content: message.content.to_vec(),
@@ -284,191 +319,95 @@ impl Minimizer {
         Ok(())
     }
 
-    fn relation(&mut self, relation: &Arc<Relation>) -> Result<(), MinimizeError> {
-        let Some(grant) = self.grant.table(&relation.namespace, &relation.name) else {
-            // A table renamed away from its grant is no longer granted; its rows so far keep their place.
-            if let Some(at) = self.by_relation.get(&relation.id).copied() {
-                self.close_shape(at)?;
-                self.by_relation.remove(&relation.id);
-                self.last = (0, usize::MAX);
-            }
-            return Ok(());
+    fn place_in_transaction(&mut self, message: &MessageBody<'_>, ordinal: u32) -> Result<Option<u32>, MinimizeError> {
+        if !self.wants(ordinal) {
+            return Ok(None);
+        }
+        self.make_room(ordinal)?;
+        let Some(open) = &mut self.open else { return Ok(None) };
+        open.rows += 1;
+        open.bytes += message.content.len();
+        open.batch_ordinal(ordinal).map(Some)
+    }
+
+    fn place_loose(&mut self, message: &MessageBody<'_>) -> Result<Option<u32>, MinimizeError> {
+        // Loose messages come in the order of the log, and so do commits: one that lies before either was taken.
+        let covered = message.lsn < self.taken.end.max(self.taken.commit) || message.lsn <= self.loose_taken;
+        if covered {
+            return Ok(None);
+        }
+        self.make_room(0)?;
+        let ordinal = self.next_ordinal;
+        self.next_ordinal = ordinal.saturating_add(1);
+        self.loose_taken = message.lsn;
+        let here = Loose { ordinal, lsn: message.lsn };
+        self.loose = Some((self.loose.map_or(here, |(first, _)| first), here));
+        Ok(Some(ordinal))
+    }
+
+    /// Whether the change with that ordinal in the open transaction was not taken before.
+    #[inline]
+    fn wants(&self, ordinal: u32) -> bool {
+        self.open.as_ref().is_some_and(|open| ordinal >= open.source_ordinal)
+    }
+
+    /// Whether a change is for this plugin. If it is, its relation has been told and there is room for it.
+    #[inline]
+    fn admit(
+        &mut self,
+        relation: &Arc<Relation>,
+        operation: Operation,
+        ordinal: u32,
+    ) -> Result<Option<usize>, MinimizeError> {
+        if !self.wants(ordinal) {
+            return Ok(None);
+        }
+        let at = match self.projections.get(self.last) {
+            Some(last) if last.is_of(relation) => self.last,
+            _ => self.find(relation),
         };
-        let known = self.by_relation.get(&relation.id).copied();
-        let previous = known.and_then(|at| self.projections.get(at));
-        let projection = Projection::new(grant, relation, previous)?;
-        match known {
-            Some(at) if previous.is_some_and(|previous| previous.same_for_plugin(&projection)) => {
-                // Only hidden columns moved: the plugin keeps its version, the walk follows the new shape.
-                if let Some(slot) = self.projections.get_mut(at) {
-                    slot.follow(projection);
-                }
-            }
-            Some(at) => {
-                self.close_shape(at)?;
-                if let Some(slot) = self.projections.get_mut(at) {
-                    let current = projection.relation().clone();
-                    let previous = std::mem::replace(slot, projection);
-                    self.ready.push_back(Item::Relation { current, previous: Some(previous.relation().clone()) });
-                }
-            }
-            None => {
-                self.ready.push_back(Item::Relation { current: projection.relation().clone(), previous: None });
-                self.by_relation.insert(relation.id, self.projections.len());
-                self.projections.push(projection);
-            }
+        let Some(projection) = self.projections.get(at).filter(|projection| projection.takes(operation)) else {
+            return Ok(None);
+        };
+        if projection.is_stale() {
+            self.reshape(at, ordinal)?;
         }
-        Ok(())
+        self.make_room(ordinal)?;
+        Ok(Some(at))
     }
 
-    /// Before the shape of a relation changes, everything written under the old one leaves.
-    fn close_shape(&mut self, at: usize) -> Result<(), MinimizeError> {
-        if !self.projections.get(at).is_some_and(Projection::in_use) {
-            return Ok(());
+    fn find(&mut self, relation: &Arc<Relation>) -> usize {
+        let at = *self.by_relation.entry(relation.id).or_insert(self.projections.len());
+        match self.projections.get_mut(at) {
+            Some(known) if known.is_of(relation) => {}
+            Some(known) => known.announced(relation.clone(), &self.grant),
+            None => self.projections.push(Projection::new(relation.clone(), &self.grant)),
         }
-        self.cut()?;
-        match self.open.as_ref().filter(|open| open.rows > 0) {
-            Some(open) => self.cut_part(open.after_last(&self.groups, &self.messages)),
-            None => Ok(()),
-        }
+        self.last = at;
+        at
     }
 
-    #[inline]
-    fn projection_of(&mut self, relation: u32) -> Option<usize> {
-        if self.last.0 == relation && self.last.1 != usize::MAX {
-            return Some(self.last.1);
+    /// The relation was announced again. Where the plugin can see a difference, all that was written under the old
+    /// shape leaves first, the changes of the open transaction before `ordinal` included.
+    fn reshape(&mut self, at: usize, ordinal: u32) -> Result<(), MinimizeError> {
+        let Some(projection) = self.projections.get_mut(at) else { return Ok(()) };
+        let Some(shape) = projection.follow(&self.grant)? else { return Ok(()) };
+        if self.is_building(at) {
+            self.cut()?;
         }
-        let at = self.by_relation.get(&relation).copied()?;
-        self.last = (relation, at);
-        Some(at)
-    }
-
-    /// Cuts before the change at `ordinal` when the batch is full: at the last commit, so that only a transaction too
-    /// large for a batch of its own comes in parts.
-    #[inline]
-    fn make_room(&mut self, ordinal: u32) -> Result<(), MinimizeError> {
-        if self.rows < self.bounds.max_rows && self.bytes < self.bounds.max_bytes {
-            return Ok(());
-        }
-        self.cut()?;
-        if self.rows >= self.bounds.max_rows || self.bytes >= self.bounds.max_bytes {
+        if self.is_building(at) {
             self.cut_part(ordinal)?;
         }
+        self.spares.forget(at);
+        if let Some(projection) = self.projections.get_mut(at) {
+            let (current, previous) = projection.replace(shape);
+            self.ready.push_back(Item::Relation { current, previous });
+        }
         Ok(())
     }
 
-    /// Makes a part of the open transaction: its changes before the source ordinal `until`.
-    fn cut_part(&mut self, until: u32) -> Result<(), MinimizeError> {
-        let Some(mut open) = self.open.take() else { return Ok(()) };
-        self.transactions.push(open.transaction(until - open.source_ordinal, Lsn::ZERO, false));
-        let reaches = Cursor { end: self.taken.end, commit: open.head.begin.commit, ordinal: until };
-        let batch = self.finish(reaches)?;
-        self.ready.push_back(Item::Batch(batch));
-        self.taken = reaches;
-        open.part += 1;
-        (open.first_ordinal, open.source_ordinal, open.rows, open.bytes) = (0, until, 0, 0);
-        self.open = Some(open);
-        Ok(())
-    }
-
-    /// Takes the rows of the open transaction out of the batch under construction.
-    fn split_open(&mut self) -> (Vec<GroupBuilder>, Vec<LogicalMessage>) {
-        let Some(first) = self.open.as_ref().filter(|open| open.rows > 0).map(|open| open.first_ordinal) else {
-            return (Vec::new(), Vec::new());
-        };
-        let projections = &mut self.projections;
-        let mut empty = |at: usize, operation| match projections.get_mut(at) {
-            Some(projection) => projection.spare_or_new(at, operation),
-            None => GroupBuilder::new(at, operation, &[]),
-        };
-        let tail = self.groups.iter_mut().filter_map(|group| group.split_from(first, &mut empty)).collect();
-        let at = self.messages.partition_point(|message| message.ordinal < first);
-        (tail, self.messages.split_off(at))
-    }
-
-    /// Starts the next batch with the rows of the open transaction.
-    fn restore_open(&mut self, tail: Vec<GroupBuilder>, messages: Vec<LogicalMessage>) {
-        let Some(open) = &mut self.open else { return };
-        let shift = std::mem::take(&mut open.first_ordinal);
-        (self.rows, self.bytes) = (open.rows, open.bytes);
-        self.messages = messages;
-        self.messages.iter_mut().for_each(|message| message.ordinal -= shift);
-        for mut group in tail {
-            group.shift(shift);
-            if let Some(projection) = self.projections.get_mut(group.projection()) {
-                projection.place(group, &mut self.groups);
-            }
-        }
-    }
-
-    /// Everything under construction as one batch; starts a new one.
-    fn finish(&mut self, reaches: Cursor) -> Result<Batch, MinimizeError> {
-        let transactions = std::mem::take(&mut self.transactions);
-        let mut groups = Vec::with_capacity(self.groups.len());
-        for group in self.groups.drain(..) {
-            let Some(projection) = self.projections.get_mut(group.projection()) else { continue };
-            projection.released();
-            if let Some(group) = group.finish(projection)? {
-                groups.push(group);
-            }
-        }
-        let messages = std::mem::take(&mut self.messages);
-        let batch = Batch {
-            id: batch_id(&self.id_prefix, &transactions, reaches, messages.len()),
-            attempt: 1,
-            rows: groups.iter().map(|group| group.ordinals.len()).sum::<usize>() + messages.len(),
-            bytes: self.bytes - self.open.as_ref().map_or(0, |open| open.bytes),
-            transactions,
-            groups,
-            messages,
-            reaches,
-        };
-        (self.rows, self.bytes, self.next_ordinal) = (0, 0, 0);
-        Ok(batch)
-    }
-}
-
-impl Open {
-    fn batch_ordinal(&self, source: u32) -> Result<u32, MinimizeError> {
-        self.first_ordinal
-            .checked_add(source - self.source_ordinal)
-            .ok_or_else(|| MinimizeError::too_many_changes(self.head.begin.commit))
-    }
-
-    /// The source ordinal after the last change of this transaction in the batch.
-    fn after_last(&self, groups: &[GroupBuilder], messages: &[LogicalMessage]) -> u32 {
-        let rows = groups.iter().filter_map(GroupBuilder::last_ordinal);
-        let last = rows.chain(messages.last().map(|message| message.ordinal)).max();
-        last.map_or(self.source_ordinal, |last| last - self.first_ordinal + self.source_ordinal + 1)
-    }
-
-    fn transaction(&self, change_count: u32, end: Lsn, last_part: bool) -> Transaction {
-        Transaction {
-            xid: self.head.begin.xid,
-            commit: self.head.begin.commit,
-            end,
-            commit_time_us: self.head.begin.commit_time_us,
-            origin: self.head.origin.clone(),
-            first_ordinal: self.first_ordinal,
-            change_count,
-            source_ordinal: self.source_ordinal,
-            part: self.part,
-            last_part,
-        }
-    }
-}
-
-/// Equal for equal content: named by the first and the last change.
-fn batch_id(prefix: &str, transactions: &[Transaction], reaches: Cursor, messages: usize) -> String {
-    match (transactions.first(), transactions.last()) {
-        (Some(first), Some(last)) => format!(
-            "{prefix}{:x}-{:x}-{:x}-{:x}",
-            first.commit.get(),
-            first.source_ordinal,
-            last.commit.get(),
-            last.source_ordinal.saturating_add(last.change_count)
-        ),
-        _ => format!("{prefix}{:x}-m{messages:x}", reaches.end.get()),
+    fn is_building(&self, at: usize) -> bool {
+        self.groups.iter().any(|group| group.projection() == at && !group.is_empty())
     }
 }
 

@@ -1,18 +1,20 @@
-//! One relation as one plugin may see it, and the group builders that belong to it.
+//! One relation as one plugin may see it.
 //!
-//! Holds: which columns of the wire are granted, and spare buffers. Refuses to know rows (see [`super::group`]).
+//! Holds: the announcement the next row belongs to, the shape the plugin was told, which columns of the wire are
+//! granted, and where the relation's groups are in the batch under construction.
+//! Refuses to know rows (see [`super::group`]) and when a new shape is told (see [`super::Minimizer`]).
+
+use std::sync::Arc;
 
 use crate::assemble::{Relation, StreamColumn};
-use crate::batch::{Group, Operation};
-use crate::grant::{Columns, Operations, TableGrant};
+use crate::batch::Operation;
+use crate::grant::{Columns, Grant, Operations, TableGrant};
 use crate::relation::{ProjectedColumn, ProjectedRelation};
 use crate::value::Kind;
 
 use super::error::MinimizeError;
 use super::group::GroupBuilder;
-
-/// Emptied group builders kept per relation and operation. Two batches can be on their way while one is built.
-const SPARE_GROUPS: usize = 4;
+use super::spare::Spares;
 
 const OPERATIONS: usize = 5;
 
@@ -23,18 +25,25 @@ pub(super) struct Shape {
     pub(super) relation: ProjectedRelation,
     /// One a column of the wire: whether it is granted.
     pub(super) granted: Vec<bool>,
+    /// The number of columns of the wire, as rows count them.
+    pub(super) width: u16,
     /// One a granted column.
     pub(super) kinds: Vec<Kind>,
 }
 
 pub(super) struct Projection {
-    shape: Shape,
+    source: Arc<Relation>,
+    /// None of them while the relation is not granted under the name it has now.
     operations: Operations,
-    /// Columns withheld because they appeared under a `*` grant that does not allow new ones.
+    /// True until the shape follows `source`.
+    stale: bool,
+    shape: Option<Shape>,
+    /// The columns of the first shape. Under a `*` grant that does not allow new ones, any other is withheld. They are
+    /// compared with the first shape and not with the one before, so that a replay of old shapes withholds nothing.
+    first_columns: Vec<String>,
     withheld: Vec<String>,
     /// The group in the batch under construction, one an operation.
     slots: [Option<usize>; OPERATIONS],
-    spare: [Vec<GroupBuilder>; OPERATIONS],
 }
 
 const fn slot_of(operation: Operation) -> usize {
@@ -48,86 +57,94 @@ const fn slot_of(operation: Operation) -> usize {
 }
 
 impl Projection {
-    pub(super) fn new(
-        grant: &TableGrant,
-        relation: &Relation,
-        previous: Option<&Projection>,
-    ) -> Result<Self, MinimizeError> {
-        if let Some(column) = grant.required.iter().find(|name| relation.columns.iter().all(|c| c.name != **name)) {
-            return Err(MinimizeError::missing(&relation.namespace, &relation.name, column));
-        }
-        let withheld = withheld(grant, relation, previous);
-        let granted: Vec<bool> = relation
-            .columns
-            .iter()
-            .map(|column| grant.columns.contains(&column.name) && !withheld.contains(&column.name))
-            .collect();
-        let mut keys = 0;
-        let mut columns = Vec::new();
-        let mut kinds = Vec::new();
-        for (column, granted) in relation.columns.iter().zip(&granted) {
-            let key_position = column.key.then_some(keys);
-            keys += u16::from(column.key);
-            if *granted {
-                columns.push(project(column, key_position));
-                kinds.push(column.kind);
-            }
-        }
-        let projected = ProjectedRelation {
-            id: relation.id,
-            namespace: relation.namespace.clone(),
-            name: relation.name.clone(),
-            version: relation.version,
-            identity: relation.identity,
-            columns,
-        };
-        Ok(Self {
-            shape: Shape { relation: projected, granted, kinds },
-            operations: grant.operations,
-            withheld,
+    pub(super) fn new(source: Arc<Relation>, grant: &Grant) -> Self {
+        let operations = operations(&source, grant);
+        Self {
+            source,
+            operations,
+            stale: true,
+            shape: None,
+            first_columns: Vec::new(),
+            withheld: Vec::new(),
             slots: Default::default(),
-            spare: Default::default(),
-        })
+        }
     }
 
-    pub(super) fn relation(&self) -> &ProjectedRelation {
-        &self.shape.relation
+    /// Whether the next row, of `relation`, belongs to the announcement seen last.
+    #[inline]
+    pub(super) fn is_of(&self, relation: &Arc<Relation>) -> bool {
+        Arc::ptr_eq(&self.source, relation)
     }
 
-    pub(super) fn shape(&self) -> &Shape {
-        &self.shape
+    /// A new announcement of the same relation, perhaps under another name.
+    pub(super) fn announced(&mut self, source: Arc<Relation>, grant: &Grant) {
+        self.operations = operations(&source, grant);
+        self.source = source;
+        self.stale = true;
     }
 
+    #[inline]
     pub(super) fn takes(&self, operation: Operation) -> bool {
         self.operations.contains(operation)
     }
 
-    /// Whether a group of this relation is in the batch under construction.
-    pub(super) fn in_use(&self) -> bool {
-        self.slots.iter().any(Option::is_some)
+    #[inline]
+    pub(super) fn is_stale(&self) -> bool {
+        self.stale
     }
 
-    /// Whether the plugin could tell the two apart.
-    pub(super) fn same_for_plugin(&self, other: &Projection) -> bool {
-        let (a, b) = (&self.shape.relation, &other.shape.relation);
-        a.namespace == b.namespace && a.name == b.name && a.identity == b.identity && a.columns == b.columns
-            && self.shape.kinds == other.shape.kinds
+    /// The shape that rows are walked by; none before the plugin was told one.
+    #[inline]
+    pub(super) fn shape(&self) -> Option<&Shape> {
+        self.shape.as_ref()
     }
 
-    /// Takes over a shape that differs in hidden columns only; version, groups and buffers stay.
-    pub(super) fn follow(&mut self, other: Projection) {
-        self.shape.granted = other.shape.granted;
-        self.withheld = other.withheld;
+    /// Columns that the plugin does not get because they appeared later.
+    pub(super) fn withheld(&self) -> &[String] {
+        &self.withheld
+    }
+
+    /// Follows the announcement where the plugin cannot see a difference. Otherwise gives the shape to tell it.
+    pub(super) fn follow(&mut self, grant: &Grant) -> Result<Option<Shape>, MinimizeError> {
+        let Some(grant) = grant.table(&self.source.namespace, &self.source.name) else { return Ok(None) };
+        if self.shape.is_none() {
+            self.first_columns = self.source.columns.iter().map(|column| column.name.clone()).collect();
+        }
+        self.withheld = self.new_columns(grant);
+        let next = Shape::new(grant, &self.source, &self.withheld)?;
+        match &mut self.shape {
+            Some(shape) if shape.same_for_plugin(&next) => {
+                // Only hidden columns moved: the plugin keeps its version, the walk follows the wire.
+                (shape.granted, shape.width) = (next.granted, next.width);
+                self.stale = false;
+                Ok(None)
+            }
+            _ => Ok(Some(next)),
+        }
+    }
+
+    /// Takes over a shape; gives what the plugin has to be told: the new one and the one before. No group of the old
+    /// shape may hold rows any more.
+    pub(super) fn replace(&mut self, shape: Shape) -> (ProjectedRelation, Option<ProjectedRelation>) {
+        let current = shape.relation.clone();
+        self.stale = false;
+        self.released();
+        (current, self.shape.replace(shape).map(|previous| previous.relation))
     }
 
     /// The index in `groups` of the group for an operation; starts it when there is none.
     #[inline]
-    pub(super) fn group(&mut self, at: usize, operation: Operation, groups: &mut Vec<GroupBuilder>) -> usize {
-        let slot = slot_of(operation);
-        if let Some(Some(group)) = self.slots.get(slot) {
+    pub(super) fn group(
+        &mut self,
+        at: usize,
+        operation: Operation,
+        groups: &mut Vec<GroupBuilder>,
+        spares: &mut Spares,
+    ) -> usize {
+        if let Some(Some(group)) = self.slots.get(slot_of(operation)) {
             return *group;
         }
-        let group = self.spare_or_new(at, operation);
+        let group = self.spare_or_new(at, operation, spares);
         self.place(group, groups)
     }
 
@@ -141,9 +158,9 @@ impl Projection {
     }
 
     /// An empty group of this relation, with buffers that were used before if there are any.
-    pub(super) fn spare_or_new(&mut self, at: usize, operation: Operation) -> GroupBuilder {
-        let spare = self.spare.get_mut(slot_of(operation)).and_then(Vec::pop);
-        spare.unwrap_or_else(|| GroupBuilder::new(at, operation, &self.shape.kinds))
+    pub(super) fn spare_or_new(&self, at: usize, operation: Operation, spares: &mut Spares) -> GroupBuilder {
+        let kinds = self.shape.as_ref().map_or(&[][..], |shape| &shape.kinds);
+        spares.take(at, operation).unwrap_or_else(|| GroupBuilder::new(at, operation, kinds))
     }
 
     /// The batch under construction was finished: no group of it belongs to us any more.
@@ -151,13 +168,59 @@ impl Projection {
         self.slots = Default::default();
     }
 
-    /// Takes buffers back, if they still fit the shape.
-    pub(super) fn recycle(&mut self, at: usize, group: Group) {
-        let Some(spare) = self.spare.get_mut(slot_of(group.operation)) else { return };
-        if spare.len() < SPARE_GROUPS {
-            spare.extend(GroupBuilder::recycle(at, group, &self.shape.kinds));
+    fn new_columns(&self, grant: &TableGrant) -> Vec<String> {
+        if grant.allow_new_columns || matches!(grant.columns, Columns::Only(_)) {
+            return Vec::new();
         }
+        let names = self.source.columns.iter().map(|column| &column.name);
+        let new = names.filter(|name| grant.columns.contains(name) && !self.first_columns.contains(name));
+        new.cloned().collect()
     }
+}
+
+impl Shape {
+    fn new(grant: &TableGrant, source: &Relation, withheld: &[String]) -> Result<Self, MinimizeError> {
+        let missing = grant.required.iter().find(|name| source.columns.iter().all(|column| column.name != **name));
+        if let Some(column) = missing {
+            return Err(MinimizeError::missing(&source.namespace, &source.name, column));
+        }
+        let is_granted =
+            |column: &StreamColumn| grant.columns.contains(&column.name) && !withheld.contains(&column.name);
+        let granted: Vec<bool> = source.columns.iter().map(is_granted).collect();
+        let width = u16::try_from(granted.len())
+            .map_err(|_| MinimizeError::too_many_columns(&source.namespace, &source.name))?;
+        let mut keys: u16 = 0;
+        let mut columns = Vec::new();
+        let mut kinds = Vec::new();
+        for (column, granted) in source.columns.iter().zip(&granted) {
+            let key_position = column.key.then_some(keys);
+            keys += u16::from(column.key);
+            if *granted {
+                columns.push(project(column, key_position));
+                kinds.push(column.kind);
+            }
+        }
+        let relation = ProjectedRelation {
+            id: source.id,
+            namespace: source.namespace.clone(),
+            name: source.name.clone(),
+            version: source.version,
+            identity: source.identity,
+            columns,
+        };
+        Ok(Self { relation, granted, width, kinds })
+    }
+
+    fn same_for_plugin(&self, other: &Self) -> bool {
+        let (a, b) = (&self.relation, &other.relation);
+        (&a.namespace, &a.name, a.identity) == (&b.namespace, &b.name, b.identity)
+            && a.columns == b.columns
+            && self.kinds == other.kinds
+    }
+}
+
+fn operations(source: &Relation, grant: &Grant) -> Operations {
+    grant.table(&source.namespace, &source.name).map_or(Operations::NONE, |table| table.operations)
 }
 
 fn project(column: &StreamColumn, key_position: Option<u16>) -> ProjectedColumn {
@@ -169,15 +232,4 @@ fn project(column: &StreamColumn, key_position: Option<u16>) -> ProjectedColumn 
         key_position,
         treatment: "plain".to_owned(),
     }
-}
-
-fn withheld(grant: &TableGrant, relation: &Relation, previous: Option<&Projection>) -> Vec<String> {
-    let Some(previous) = previous else { return Vec::new() };
-    if grant.allow_new_columns || matches!(grant.columns, Columns::Only(_)) {
-        return Vec::new();
-    }
-    let seen = |name: &str| {
-        previous.shape.relation.columns.iter().any(|column| column.name == name) && !previous.withheld.iter().any(|w| w == name)
-    };
-    relation.columns.iter().filter(|column| !seen(&column.name)).map(|column| column.name.clone()).collect()
 }

@@ -105,7 +105,10 @@ pub struct MessageBody<'a> {
 
 impl fmt::Debug for MessageBody<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MessageBody").field("lsn", &self.lsn).field("bytes", &self.content.len()).finish_non_exhaustive()
+        f.debug_struct("MessageBody")
+            .field("lsn", &self.lsn)
+            .field("bytes", &self.content.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -127,21 +130,21 @@ impl<'a> Message<'a> {
     /// Decodes one message. Bodies of rows are not walked here.
     #[inline]
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(bytes, 0);
+        let mut reader = Reader::new(bytes);
         let tag = reader.u8()?;
         match tag {
-            b'I' => row(bytes, reader, RowKind::Insert),
-            b'U' => row(bytes, reader, RowKind::Update),
-            b'D' => row(bytes, reader, RowKind::Delete),
+            b'I' => row(reader, RowKind::Insert),
+            b'U' => row(reader, RowKind::Update),
+            b'D' => row(reader, RowKind::Delete),
             _ => rare(tag, reader),
         }
     }
 }
 
 #[inline]
-fn row<'a>(bytes: &'a [u8], mut reader: Reader<'a>, kind: RowKind) -> Result<Message<'a>, DecodeError> {
+fn row(mut reader: Reader<'_>, kind: RowKind) -> Result<Message<'_>, DecodeError> {
     let relation = reader.u32()?;
-    Ok(Message::Row(RowBody::new(bytes, reader.at(), relation, kind)))
+    Ok(Message::Row(RowBody::new(reader, relation, kind)))
 }
 
 fn rare(tag: u8, mut reader: Reader<'_>) -> Result<Message<'_>, DecodeError> {
@@ -186,15 +189,15 @@ fn relation<'a>(reader: &mut Reader<'a>) -> Result<RelationBody<'a>, DecodeError
     let id = reader.u32()?;
     let namespace = namespace(reader)?;
     let name = reader.name()?;
-    let before = reader.clone();
+    let before = *reader;
     let identity = match reader.u8()? {
         b'd' => ReplicaIdentity::Default,
         b'n' => ReplicaIdentity::Nothing,
         b'f' => ReplicaIdentity::Full,
         b'i' => ReplicaIdentity::Index,
-        other => return Err(before.error(DecodeErrorKind::UnknownTag(other))),
+        _ => return Err(before.error(DecodeErrorKind::UnknownTag)),
     };
-    let before = reader.clone();
+    let before = *reader;
     let count = usize::from(reader.u16()?);
     // Ten bytes are the least a column takes: a count the message cannot hold never allocates.
     if count.saturating_mul(10) > reader.remaining() {
@@ -213,7 +216,7 @@ fn relation<'a>(reader: &mut Reader<'a>) -> Result<RelationBody<'a>, DecodeError
 }
 
 fn truncate(reader: &mut Reader<'_>) -> Result<TruncateBody, DecodeError> {
-    let before = reader.clone();
+    let before = *reader;
     let count = reader.u32()? as usize;
     let _options = reader.u8()?;
     if count.saturating_mul(4) > reader.remaining() {
@@ -227,6 +230,5 @@ fn logical<'a>(reader: &mut Reader<'a>) -> Result<MessageBody<'a>, DecodeError> 
     let transactional = reader.u8()? & 1 == 1;
     let lsn = reader.lsn()?;
     let prefix = reader.name()?;
-    let len = reader.length()?;
-    Ok(MessageBody { transactional, lsn, prefix, content: reader.take(len)? })
+    Ok(MessageBody { transactional, lsn, prefix, content: reader.sized()? })
 }

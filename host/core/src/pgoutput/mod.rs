@@ -5,6 +5,8 @@
 //! Invariant: no error, and no `Debug` of anything here, holds a byte of a row.
 //! Read next: [`crate::assemble`].
 
+#[cfg(any(test, feature = "testing"))]
+pub mod build;
 mod message;
 mod reader;
 mod row;

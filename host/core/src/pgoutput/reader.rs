@@ -4,7 +4,8 @@
 
 use crate::Lsn;
 
-/// A message was not what the protocol says. Holds where and what kind, never a byte of the message.
+/// A message was not what the protocol says. Holds where and what kind, never a byte of the message. Permanent: the
+/// same bytes would come again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} at byte {offset} of the message")]
 pub struct DecodeError {
@@ -26,9 +27,10 @@ pub enum DecodeErrorKind {
     /// A message type this protocol version does not have.
     #[error("unknown message type 0x{0:02x}")]
     UnknownMessage(u8),
-    /// A tag inside a message that the protocol does not have there.
-    #[error("unexpected tag 0x{0:02x}")]
-    UnknownTag(u8),
+    /// A tag inside a message that the protocol does not have there. The tag is not repeated: behind a broken length
+    /// it would be a byte of a value.
+    #[error("a tag that the protocol does not have there")]
+    UnknownTag,
     /// A declared count or length is negative or larger than the message.
     #[error("a declared count or length does not fit the message")]
     Length,
@@ -49,56 +51,51 @@ pub enum DecodeErrorKind {
 }
 
 /// Reads a message from front to back; every step is checked.
-#[derive(Clone)]
+///
+/// Keeps the rest of the message rather than an index into it, so that each step is one comparison.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
+    rest: &'a [u8],
+    /// Length of the whole message, for offsets in errors.
+    len: usize,
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a [u8], at: usize) -> Self {
-        Self { bytes, at }
+    pub(crate) fn new(message: &'a [u8]) -> Self {
+        Self { rest: message, len: message.len() }
     }
 
+    /// The offset of the next byte.
     pub(crate) fn at(&self) -> usize {
-        self.at
+        self.len - self.rest.len()
     }
 
+    #[cold]
     pub(crate) fn error(&self, kind: DecodeErrorKind) -> DecodeError {
-        DecodeError { offset: self.at, kind }
+        DecodeError { offset: self.at(), kind }
     }
 
     pub(crate) fn remaining(&self) -> usize {
-        self.bytes.len().saturating_sub(self.at)
+        self.rest.len()
     }
 
     #[inline]
     pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
-        let rest = self.bytes.get(self.at..).unwrap_or_default();
-        match rest.get(..len) {
-            Some(bytes) => {
-                self.at += len;
-                Ok(bytes)
-            }
-            None => Err(self.error(DecodeErrorKind::Truncated)),
-        }
+        let (bytes, rest) = self.rest.split_at_checked(len).ok_or_else(|| self.error(DecodeErrorKind::Truncated))?;
+        self.rest = rest;
+        Ok(bytes)
     }
 
     #[inline]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let rest = self.bytes.get(self.at..).unwrap_or_default();
-        match rest.first_chunk::<N>() {
-            Some(bytes) => {
-                self.at += N;
-                Ok(*bytes)
-            }
-            None => Err(self.error(DecodeErrorKind::Truncated)),
-        }
+        let (bytes, rest) = self.rest.split_first_chunk().ok_or_else(|| self.error(DecodeErrorKind::Truncated))?;
+        self.rest = rest;
+        Ok(*bytes)
     }
 
     #[inline]
     pub(crate) fn u8(&mut self) -> Result<u8, DecodeError> {
-        self.array::<1>().map(|[byte]| byte)
+        self.array().map(|[byte]| byte)
     }
 
     #[inline]
@@ -123,30 +120,37 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_be_bytes).map(Lsn::new)
     }
 
-    /// A length that the rest of the message can hold.
-    #[inline]
-    pub(crate) fn length(&mut self) -> Result<usize, DecodeError> {
-        let before = self.at;
+    /// As many bytes as a length in front of them says.
+    pub(crate) fn sized(&mut self) -> Result<&'a [u8], DecodeError> {
+        let before = *self;
         let len = self.u32()? as usize;
         if len > self.remaining() {
-            return Err(DecodeError { offset: before, kind: DecodeErrorKind::Length });
+            return Err(before.error(DecodeErrorKind::Length));
         }
-        Ok(len)
+        self.take(len)
+    }
+
+    /// A `t` cell in one step: tag, length and bytes. Nothing moves when the rest does not begin with a whole one.
+    #[inline]
+    pub(crate) fn text_cell(&mut self) -> Option<&'a [u8]> {
+        let ([b't', a, b, c, d], rest) = self.rest.split_first_chunk()? else { return None };
+        let (text, rest) = rest.split_at_checked(u32::from_be_bytes([*a, *b, *c, *d]) as usize)?;
+        self.rest = rest;
+        Some(text)
     }
 
     /// A name: bytes up to a NUL, as UTF-8.
     pub(crate) fn name(&mut self) -> Result<&'a str, DecodeError> {
-        let rest = self.bytes.get(self.at..).unwrap_or_default();
-        let len = rest.iter().position(|byte| *byte == 0).ok_or_else(|| self.error(DecodeErrorKind::Truncated))?;
-        let start = self.at;
-        let bytes = self.take(len)?;
-        self.at += 1;
-        std::str::from_utf8(bytes).map_err(|_| DecodeError { offset: start, kind: DecodeErrorKind::Name })
+        let before = *self;
+        let len = self.rest.iter().position(|byte| *byte == 0);
+        let bytes = self.take(len.ok_or_else(|| before.error(DecodeErrorKind::Truncated))?)?;
+        self.u8()?;
+        std::str::from_utf8(bytes).map_err(|_| before.error(DecodeErrorKind::Name))
     }
 
     /// Fails when anything is left.
     #[inline]
     pub(crate) fn finish(&self) -> Result<(), DecodeError> {
-        if self.remaining() == 0 { Ok(()) } else { Err(self.error(DecodeErrorKind::Trailing)) }
+        if self.rest.is_empty() { Ok(()) } else { Err(self.error(DecodeErrorKind::Trailing)) }
     }
 }

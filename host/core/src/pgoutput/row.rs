@@ -21,8 +21,8 @@ pub enum RowKind {
 /// A row message whose cells are not decoded yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct RowBody<'a> {
-    bytes: &'a [u8],
-    at: usize,
+    /// Stands at the first tuple's tag.
+    tuples: Reader<'a>,
     relation: u32,
     kind: RowKind,
 }
@@ -32,7 +32,7 @@ impl fmt::Debug for RowBody<'_> {
         f.debug_struct("RowBody")
             .field("relation", &self.relation)
             .field("kind", &self.kind)
-            .field("bytes", &self.bytes.len())
+            .field("bytes", &self.tuples.remaining())
             .finish()
     }
 }
@@ -60,8 +60,8 @@ pub enum Cell<'a> {
 }
 
 impl<'a> RowBody<'a> {
-    pub(crate) fn new(bytes: &'a [u8], at: usize, relation: u32, kind: RowKind) -> Self {
-        Self { bytes, at, relation, kind }
+    pub(crate) fn new(tuples: Reader<'a>, relation: u32, kind: RowKind) -> Self {
+        Self { tuples, relation, kind }
     }
 
     /// The object id of the relation.
@@ -77,7 +77,7 @@ impl<'a> RowBody<'a> {
     /// Starts walking. First the old row, when [`TupleWalk::old`] says there is one, then the new one.
     #[inline]
     pub fn walk(&self) -> TupleWalk<'a> {
-        TupleWalk { reader: Reader::new(self.bytes, self.at), kind: self.kind }
+        TupleWalk { reader: self.tuples, kind: self.kind }
     }
 }
 
@@ -91,29 +91,29 @@ impl<'a> TupleWalk<'a> {
     /// Reads the tag in front of the first tuple. With `Absent` the new tuple's header comes next, its tag read.
     #[inline]
     pub fn old(&mut self) -> Result<OldRow, DecodeError> {
-        let before = self.reader.clone();
+        let before = self.reader;
         match (self.reader.u8()?, self.kind) {
             (b'N', RowKind::Insert | RowKind::Update) => Ok(OldRow::Absent),
             (b'K', RowKind::Update | RowKind::Delete) => Ok(OldRow::Key),
             (b'O', RowKind::Update | RowKind::Delete) => Ok(OldRow::Full),
-            (tag, _) => Err(before.error(DecodeErrorKind::UnknownTag(tag))),
+            _ => Err(before.error(DecodeErrorKind::UnknownTag)),
         }
     }
 
     /// Reads the tag in front of the new tuple, after the old one was walked.
     #[inline]
     pub fn new_tag(&mut self) -> Result<(), DecodeError> {
-        let before = self.reader.clone();
+        let before = self.reader;
         match self.reader.u8()? {
             b'N' => Ok(()),
-            tag => Err(before.error(DecodeErrorKind::UnknownTag(tag))),
+            _ => Err(before.error(DecodeErrorKind::UnknownTag)),
         }
     }
 
     /// Reads the column count of a tuple, which must be that of its relation.
     #[inline]
     pub fn columns(&mut self, relation: u16) -> Result<(), DecodeError> {
-        let before = self.reader.clone();
+        let before = self.reader;
         let row = self.reader.u16()?;
         if row == relation { Ok(()) } else { Err(before.error(DecodeErrorKind::ColumnCount { row, relation })) }
     }
@@ -121,16 +121,20 @@ impl<'a> TupleWalk<'a> {
     /// The next cell.
     #[inline]
     pub fn cell(&mut self) -> Result<Cell<'a>, DecodeError> {
-        let before = self.reader.at();
+        match self.reader.text_cell() {
+            Some(text) => Ok(Cell::Text(text)),
+            None => self.other_cell(),
+        }
+    }
+
+    fn other_cell(&mut self) -> Result<Cell<'a>, DecodeError> {
+        let before = self.reader;
         match self.reader.u8()? {
-            b't' => {
-                let len = self.reader.length()?;
-                self.reader.take(len).map(Cell::Text)
-            }
             b'n' => Ok(Cell::Null),
             b'u' => Ok(Cell::Unchanged),
-            b'b' => Err(DecodeError { offset: before, kind: DecodeErrorKind::Binary }),
-            tag => Err(DecodeError { offset: before, kind: DecodeErrorKind::UnknownTag(tag) }),
+            b't' => self.reader.sized().map(Cell::Text),
+            b'b' => Err(before.error(DecodeErrorKind::Binary)),
+            _ => Err(before.error(DecodeErrorKind::UnknownTag)),
         }
     }
 

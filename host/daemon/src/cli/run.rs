@@ -1,0 +1,52 @@
+//! `walgate run`: load the plugins, open the state database, stream until told to stop.
+//!
+//! Holds: the order of a start and the signals. Refuses to know the stages (see [`crate::pipeline`]).
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::config::Config;
+use crate::exit::Failure;
+use crate::status::{Board, Phase};
+use crate::{api, connect, pipeline, plugins, telemetry};
+
+pub(super) async fn run(config: Config) -> Result<(), Failure> {
+    telemetry::logs(&config.log);
+    let metrics = telemetry::metrics().map_err(Failure::unavailable)?;
+    let stop = stop_on_signals()?;
+    let board = Board::new();
+    api::serve(config.listen, board.clone(), metrics).await?;
+    tracing::info!(listen = %config.listen, "status and metrics are served");
+    let outcome = start(config, board.clone(), stop).await;
+    if let Err(failure) = &outcome
+        && let Some(halt) = &failure.halt
+    {
+        board.write(|status| (status.phase, status.halt) = (Phase::Halted, Some(halt.clone())));
+    }
+    outcome
+}
+
+async fn start(config: Config, board: Board, stop: watch::Receiver<bool>) -> Result<(), Failure> {
+    let directory = plugins::load(&config).await?;
+    plugins::post(&board, &directory.not_running);
+    let store = connect::state(&config.state).await?;
+    pipeline::run(config, directory.loaded, store, board, stop).await
+}
+
+/// True once SIGTERM or SIGINT came.
+fn stop_on_signals() -> Result<watch::Receiver<bool>, Failure> {
+    let failed = |error| Failure::unavailable(format!("signals cannot be received: {error}"));
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let (sender, receiver) = watch::channel(false);
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        let _ = sender.send(true);
+        // Whoever watches must not take the sender's end for a stop before one was asked for, nor miss it afterwards.
+        std::future::pending::<()>().await;
+    });
+    Ok(receiver)
+}

@@ -1,0 +1,165 @@
+//! `walgate slot`: create, drop and list replication slots.
+//!
+//! Holds: the order of the two sides: the slot is created first and then recorded; it is dropped first and then
+//! forgotten. Refuses to know the stream.
+
+use clap::Subcommand;
+use serde::Serialize;
+use walgate_core::Lineage;
+use walgate_wire::{SlotInfo, SlotOptions};
+
+use crate::config::Config;
+use crate::connect;
+use crate::exit::{Failure, Halt};
+use crate::preflight::{self, Refusal};
+use crate::printer::Printer;
+
+#[derive(Subcommand)]
+pub(super) enum Command {
+    /// Create the slot of the configuration and record where its history begins.
+    ///
+    /// It waits for transactions that are open on the server at this moment to end.
+    Create,
+    /// Drop the slot of the configuration. The server then frees its log; what was not read is gone.
+    Drop {
+        /// Also forget the checkpoints, so that a new slot starts anew. Plugins keep nothing of their state.
+        #[arg(long)]
+        forget: bool,
+    },
+    /// List the logical slots of the server.
+    List,
+}
+
+#[derive(Serialize)]
+struct Done {
+    slot: String,
+    consistent_point: Option<String>,
+    forgotten: bool,
+}
+
+pub(super) async fn slot(command: Command, config: &Config, printer: Printer) -> Result<(), Failure> {
+    match command {
+        Command::Create => create(config, printer).await,
+        Command::Drop { forget } => drop_slot(config, forget, printer).await,
+        Command::List => list(config, printer).await,
+    }
+}
+
+async fn create(config: &Config, printer: Printer) -> Result<(), Failure> {
+    let mut store = connect::state(&config.state).await?;
+    if let Some(stored) = store.load(&config.slot).await.map_err(connect::state_failure)? {
+        return Err(Halt::new(
+            "checkpoint_exists",
+            format!(
+                "there are checkpoints up to {} for slot {}: a new slot would leave a gap behind them. Forget them first with: \
+                 walgate slot drop --forget",
+                stored.acked, config.slot
+            ),
+        )
+        .into());
+    }
+    let mut connection = connect::source(&config.source).await?;
+    let (identity, _) = preflight::server(&mut connection, config).await.map_err(|refusal| match refusal {
+        Refusal::Halt(halt) | Refusal::Held(halt) => halt.into(),
+        Refusal::Later(error) => connect::source_failure(&error),
+    })?;
+    let created = connection
+        .create_slot(&config.slot, SlotOptions::default())
+        .await
+        .map_err(|error| connect::source_failure(&error))?;
+    let lineage = Lineage {
+        system_id: identity.system_id,
+        timeline: identity.timeline,
+        database: config.source.database.clone(),
+        slot: config.slot.clone(),
+        slot_created_at: created.consistent_point,
+    };
+    store.adopt(&config.slot, &lineage, created.consistent_point).await.map_err(connect::state_failure)?;
+    let done = Done {
+        slot: created.name,
+        consistent_point: Some(created.consistent_point.to_string()),
+        forgotten: false,
+    };
+    printer.show(&done, || format!("slot {} created, consistent from {}", done.slot, created.consistent_point));
+    Ok(())
+}
+
+async fn drop_slot(config: &Config, forget: bool, printer: Printer) -> Result<(), Failure> {
+    let mut connection = connect::source(&config.source).await?;
+    let slot = connection.slot(&config.slot).await.map_err(|error| connect::source_failure(&error))?;
+    match slot {
+        Some(_) => connection.drop_slot(&config.slot, false).await.map_err(|error| connect::source_failure(&error))?,
+        None if forget => {}
+        None => return Err(Halt::new("slot_missing", format!("slot {} does not exist", config.slot)).into()),
+    }
+    let forgotten = if forget {
+        let mut store = connect::state(&config.state).await?;
+        store.forget(&config.slot).await.map_err(connect::state_failure)?
+    } else {
+        false
+    };
+    let done = Done { slot: config.slot.clone(), consistent_point: None, forgotten };
+    printer.show(&done, || {
+        let more = match (forget, forgotten) {
+            (true, true) => ", its checkpoints are forgotten",
+            (true, false) => ", there were no checkpoints",
+            (false, _) => "; its checkpoints are kept and keep a new slot from starting, forget them with --forget",
+        };
+        format!("slot {} dropped{more}", done.slot)
+    });
+    Ok(())
+}
+
+/// What a machine reads of a slot.
+#[derive(Serialize)]
+struct Listed {
+    name: String,
+    plugin: String,
+    database: String,
+    active: bool,
+    active_pid: Option<i32>,
+    active_application: Option<String>,
+    confirmed_flush: Option<String>,
+    restart: Option<String>,
+    wal_status: Option<String>,
+    invalidated: Option<String>,
+}
+
+async fn list(config: &Config, printer: Printer) -> Result<(), Failure> {
+    let mut connection = connect::source(&config.source).await?;
+    let slots = connection.slots().await.map_err(|error| connect::source_failure(&error))?;
+    let listed: Vec<Listed> = slots.iter().map(listed).collect();
+    printer.show(&listed, || {
+        if listed.is_empty() {
+            return "no logical slots; create one with: walgate slot create".to_owned();
+        }
+        listed.iter().map(line).collect()
+    });
+    Ok(())
+}
+
+fn listed(slot: &SlotInfo) -> Listed {
+    Listed {
+        name: slot.name.clone(),
+        plugin: slot.plugin.clone(),
+        database: slot.database.clone(),
+        active: slot.active,
+        active_pid: slot.active_pid,
+        active_application: slot.active_application.clone(),
+        confirmed_flush: slot.confirmed_flush.map(|lsn| lsn.to_string()),
+        restart: slot.restart_lsn.map(|lsn| lsn.to_string()),
+        wal_status: slot.wal_status.clone(),
+        invalidated: slot.invalidated().map(str::to_owned),
+    }
+}
+
+fn line(slot: &Listed) -> String {
+    let user = match (slot.active_pid, &slot.active_application) {
+        (Some(pid), Some(application)) => format!("in use by process {pid} ({application})"),
+        (Some(pid), None) => format!("in use by process {pid}"),
+        (None, _) => "not in use".to_owned(),
+    };
+    let confirmed = slot.confirmed_flush.as_deref().unwrap_or("still being created");
+    let invalidated = slot.invalidated.as_ref().map(|why| format!(", INVALIDATED: {why}")).unwrap_or_default();
+    format!("{} ({}, database {}): {user}, confirmed {confirmed}{invalidated}\n", slot.name, slot.plugin, slot.database)
+}

@@ -1,0 +1,88 @@
+//! `walgate status`: asks the running process; when there is none, tells what the state database knows.
+//!
+//! Holds: a minimal request over loopback. Refuses to know the stages.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::config::Config;
+use crate::connect;
+use crate::exit::{Exit, Failure};
+use crate::printer::Printer;
+
+/// A local process answers at once or not at all.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Far more than a status page of hundreds of plugins.
+const MAX_ANSWER_BYTES: u64 = 16 << 20;
+
+#[derive(Serialize)]
+struct Stopped {
+    phase: &'static str,
+    acknowledged: Option<String>,
+    cursors: std::collections::BTreeMap<String, String>,
+    halt: Option<crate::exit::Halt>,
+}
+
+pub(super) async fn status(config: &Config, printer: Printer) -> Result<(), Failure> {
+    let address = config.listen;
+    match tokio::time::timeout(PATIENCE, ask(address)).await {
+        Ok(Ok(page)) => {
+            let value: serde_json::Value = serde_json::from_str(&page)
+                .map_err(|_| Failure::unavailable(format!("{address} answered, but not with a walgate status")))?;
+            let halted = value.get("halt").is_some_and(|halt| !halt.is_null());
+            printer.show(&value, || crate::status::page(&value));
+            if halted { Err(Failure { exit: Exit::Halted, message: "halted".to_owned(), halt: None }) } else { Ok(()) }
+        }
+        Ok(Err(_)) => stopped(config, printer).await,
+        Err(_) => Err(Failure::unavailable(format!("{address} did not answer within {} s", PATIENCE.as_secs()))),
+    }
+}
+
+async fn stopped(config: &Config, printer: Printer) -> Result<(), Failure> {
+    let mut reader = connect::state_reader(&config.state).await?;
+    let stored = reader.load(&config.slot).await.map_err(connect::state_failure)?;
+    let halt = reader.halt(&config.slot).await.map_err(connect::state_failure)?.map(|halt| crate::exit::Halt {
+        name: halt.name,
+        plugin: halt.plugin,
+        detail: halt.detail,
+    });
+    let answer = Stopped {
+        phase: if halt.is_some() { "halted" } else { "stopped" },
+        acknowledged: stored.as_ref().map(|stored| stored.acked.to_string()),
+        cursors: stored
+            .map(|stored| stored.cursors.into_iter().map(|(name, cursor)| (name, cursor.end.to_string())).collect())
+            .unwrap_or_default(),
+        halt,
+    };
+    printer.show(&answer, || {
+        let mut text = format!("walgate is not running ({} on {})\n", answer.phase, config.listen);
+        if let Some(halt) = &answer.halt {
+            text.push_str(&format!("{halt}\n"));
+        }
+        match &answer.acknowledged {
+            Some(position) => text.push_str(&format!("position  acknowledged {position}\n")),
+            None => text.push_str("position  no checkpoint yet\n"),
+        }
+        for (name, cursor) in &answer.cursors {
+            text.push_str(&format!("plugin    {name}: durable to {cursor}\n"));
+        }
+        text
+    });
+    match answer.halt {
+        Some(_) => Err(Failure { exit: Exit::Halted, message: "halted".to_owned(), halt: None }),
+        None => Ok(()),
+    }
+}
+
+/// One GET over HTTP/1.0, so that the answer ends with the connection.
+async fn ask(address: std::net::SocketAddr) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(format!("GET /status HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes()).await?;
+    let mut answer = String::new();
+    stream.take(MAX_ANSWER_BYTES).read_to_string(&mut answer).await?;
+    let (_, body) = answer.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::InvalidData)?;
+    Ok(body.to_owned())
+}

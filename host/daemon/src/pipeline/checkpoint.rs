@@ -1,0 +1,186 @@
+//! From delivered to durable: outputs are written, then everything moves in one commit.
+//!
+//! Holds: the cursors of all plugins, the rule of what may be acknowledged, and the bounded retries. Never knows: the
+//! socket, the plugins. Invariant: output bytes are safe before the commit that counts them; the acknowledged position
+//! is the smallest cursor of the required plugins, and it is stored before it is told.
+//! Read next: [`super::ack`].
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use walgate_core::{Cursor, Lineage, Lsn};
+use walgate_store::{
+    Checkpoint as Write, Class, Output, OutputLength, OutputMark, PluginCursor, Retries, RetryPolicy, StateWrite,
+    Store,
+};
+
+use super::ack::Ack;
+use super::deliver::Delivered;
+use crate::connect::state_halt;
+use crate::exit::{Halt, chain};
+use crate::status::Board;
+
+/// Deliveries that may be committed together. Whatever has piled up during the last commit goes into the next.
+const MAX_TOGETHER: usize = 1_024;
+/// Attempts to write an output before the pipeline halts.
+const OUTPUT_ATTEMPTS: u32 = 5;
+const OUTPUT_PAUSE: Duration = Duration::from_millis(500);
+
+/// One plugin as the checkpoint sees it.
+pub(crate) struct Position {
+    pub(crate) plugin: String,
+    pub(crate) required: bool,
+    pub(crate) generation: u64,
+    pub(crate) cursor: Cursor,
+    pub(crate) outputs: BTreeMap<String, Output>,
+}
+
+/// The stage.
+pub(crate) struct Checkpoint {
+    pub(crate) store: Store,
+    pub(crate) pipeline: String,
+    pub(crate) lineage: Lineage,
+    pub(crate) retries: RetryPolicy,
+    pub(crate) positions: Vec<Position>,
+    pub(crate) acked: Lsn,
+    pub(crate) ack: Ack,
+    pub(crate) board: Board,
+}
+
+/// What one commit carries.
+#[derive(Default)]
+struct Gathered {
+    cursors: BTreeMap<usize, Cursor>,
+    state: Vec<StateWrite>,
+    outputs: BTreeMap<(usize, String), Vec<u8>>,
+}
+
+impl Checkpoint {
+    /// Works until every sender is gone and everything sent is durable. Gives the store back.
+    pub(crate) async fn run(mut self, mut delivered: mpsc::Receiver<Delivered>) -> Result<Store, (Store, Halt)> {
+        let mut waiting = Vec::with_capacity(MAX_TOGETHER);
+        while delivered.recv_many(&mut waiting, MAX_TOGETHER).await > 0 {
+            let gathered = self.gather(waiting.drain(..));
+            if let Err(halt) = self.settle(gathered).await {
+                return Err((self.store, halt));
+            }
+        }
+        Ok(self.store)
+    }
+
+    fn gather(&self, delivered: impl Iterator<Item = Delivered>) -> Gathered {
+        let mut gathered = Gathered::default();
+        for one in delivered {
+            let lane = one.lane();
+            gathered.cursors.insert(lane, one.cursor());
+            let staged = one.into_staged();
+            for (name, bytes) in staged.outputs {
+                gathered.outputs.entry((lane, name)).or_default().extend(bytes);
+            }
+            let plugin = self.positions.get(lane).map_or("", |position| &position.plugin);
+            gathered.state.extend(
+                staged.state.into_iter().map(|(key, value)| StateWrite { plugin: plugin.to_owned(), key, value }),
+            );
+        }
+        gathered
+    }
+
+    async fn settle(&mut self, gathered: Gathered) -> Result<(), Halt> {
+        let mut lengths = Vec::with_capacity(gathered.outputs.len());
+        for ((lane, name), bytes) in gathered.outputs {
+            let mark = self.write_output(lane, &name, bytes).await?;
+            let plugin = self.positions.get(lane).map(|position| position.plugin.clone()).unwrap_or_default();
+            lengths.push(OutputLength { plugin, name, mark });
+        }
+        for (lane, cursor) in &gathered.cursors {
+            if let Some(position) = self.positions.get_mut(*lane) {
+                position.cursor = *cursor;
+            }
+        }
+        self.acked.advance(self.covered_by_all());
+        let write = Write {
+            acked: self.acked,
+            cursors: gathered.cursors.keys().filter_map(|lane| self.positions.get(*lane)).map(cursor_of).collect(),
+            state: gathered.state,
+            outputs: lengths,
+        };
+        self.commit(&write).await?;
+        self.board.write(|status| {
+            for position in gathered.cursors.keys().filter_map(|lane| self.positions.get(*lane)) {
+                if let Some(plugin) = status.plugins.get_mut(&position.plugin) {
+                    plugin.cursor = position.cursor.end.to_string();
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// What every required plugin has; with none required, what every plugin has.
+    fn covered_by_all(&self) -> Lsn {
+        let any_required = self.positions.iter().any(|position| position.required);
+        let holding = self.positions.iter().filter(|position| position.required || !any_required);
+        holding.map(|position| position.cursor.end).min().unwrap_or(self.acked)
+    }
+
+    async fn commit(&mut self, write: &Write) -> Result<(), Halt> {
+        let mut retries = Retries::new(self.retries);
+        loop {
+            match self.store.commit(&self.pipeline, &self.lineage, write).await {
+                Ok(durable) => {
+                    metrics::counter!("walgate_checkpoints_total").increment(1);
+                    if retries.failures() > 0 {
+                        self.board.write(|status| status.state_error = None);
+                    }
+                    self.ack.advance(&durable);
+                    return Ok(());
+                }
+                Err(error) => {
+                    let why = chain(&error);
+                    self.board.write(|status| status.state_error = Some(format!("a checkpoint cannot be written: {why}")));
+                    retries.after(error).await.map_err(|error| state_halt(&error))?;
+                    metrics::counter!("walgate_state_retries_total").increment(1);
+                }
+            }
+        }
+    }
+
+    /// Appends and syncs where blocking is allowed. A write that fails leaves the file as it was.
+    async fn write_output(&mut self, lane: usize, name: &str, bytes: Vec<u8>) -> Result<OutputMark, Halt> {
+        let position = self.positions.get_mut(lane);
+        let plugin = position.as_ref().map(|position| position.plugin.clone()).unwrap_or_default();
+        let taken = position.and_then(|position| position.outputs.remove(name));
+        let Some(mut output) = taken else {
+            return Err(Halt::of_plugin("bug", &plugin, format!("output {name:?} has no target; please report this")));
+        };
+        let mut attempt = 1;
+        let outcome = loop {
+            let bytes = bytes.clone();
+            let written = tokio::task::spawn_blocking(move || {
+                let outcome = output.append(&bytes).and_then(|()| output.sync());
+                (output, outcome)
+            });
+            let Ok((back, outcome)) = written.await else {
+                return Err(Halt::of_plugin("bug", &plugin, format!("writing output {name:?} ended unexpectedly")));
+            };
+            output = back;
+            match outcome {
+                Err(error) if error.class() == Class::Retry && attempt < OUTPUT_ATTEMPTS => {
+                    tracing::warn!(plugin, output = name, attempt, "the output cannot be written and is tried again: {}", chain(&error));
+                    self.board.plugin_state(&plugin, "retrying", Some(chain(&error)));
+                    tokio::time::sleep(OUTPUT_PAUSE * attempt).await;
+                    attempt += 1;
+                }
+                outcome => break outcome,
+            }
+        };
+        if let Some(position) = self.positions.get_mut(lane) {
+            position.outputs.insert(name.to_owned(), output);
+        }
+        outcome.map_err(|error| Halt::of_plugin(error.halt_name(), &plugin, format!("output {name:?}: {}", chain(&error))))
+    }
+}
+
+fn cursor_of(position: &Position) -> PluginCursor {
+    PluginCursor { plugin: position.plugin.clone(), cursor: position.cursor, generation: position.generation }
+}

@@ -1,0 +1,303 @@
+//! The middle of the pipeline: decode, assemble and minimize, and feed each plugin's lane.
+//!
+//! Holds: the rule when a batch is cut, and the bound of what may wait. A batch leaves the moment its plugin is free:
+//! the backlog itself forms batches, no timer does. Never knows: the socket, wasmtime, SQL.
+//! Invariant: reading pauses when a lane holds more than its bound; feedback goes on all the while (see `wire`).
+//! Read next: [`super::deliver`].
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, watch};
+use walgate_core::assemble::{Assembler, Event};
+use walgate_core::minimize::{Item, Minimizer};
+use walgate_core::{Cursor, Lsn};
+use walgate_wire::{Chunk, ChunkReceiver, Frame};
+
+use super::deliver::{LaneEvent, Todo};
+use crate::exit::Halt;
+use crate::status::{Board, Phase};
+
+/// What a row costs beside its bytes: its ordinal and the fixed slots of its columns, roughly.
+const ROW_OVERHEAD_BYTES: usize = 64;
+/// A plugin without changes follows the stream in steps: a step is a commit in the state database, whose own log must
+/// not cause the next one.
+const COVER_BYTES: u64 = 1 << 20;
+const COVER_AFTER: Duration = Duration::from_secs(1);
+const COVER_QUIET_BYTES: u64 = 16 << 10;
+
+/// One plugin's end in the flow.
+pub(crate) struct Feed {
+    pub(crate) minimizer: Minimizer,
+    pub(crate) todo: Option<mpsc::UnboundedSender<Todo>>,
+    waiting: usize,
+    /// Bytes of each item that waits, in order.
+    sizes: VecDeque<usize>,
+    waiting_bytes: usize,
+    covered: Lsn,
+    covered_at: Instant,
+    committed: bool,
+}
+
+impl Feed {
+    pub(crate) fn new(minimizer: Minimizer, todo: mpsc::UnboundedSender<Todo>) -> Self {
+        let covered = minimizer.taken().end;
+        Self {
+            minimizer,
+            todo: Some(todo),
+            waiting: 0,
+            sizes: VecDeque::new(),
+            waiting_bytes: 0,
+            covered,
+            covered_at: Instant::now(),
+            committed: false,
+        }
+    }
+
+    fn idle(&self) -> bool {
+        self.waiting == 0
+    }
+
+    fn send(&mut self, todo: Todo) {
+        let bytes = match &todo {
+            Todo::Batch(batch) => batch.bytes + batch.rows * ROW_OVERHEAD_BYTES,
+            Todo::Relation { .. } | Todo::Covered(_) => 0,
+        };
+        // A lane that ended sends an event that says why; until it arrives, its items may be dropped.
+        let sent = self.todo.as_ref().is_some_and(|queue| queue.send(todo).is_ok());
+        if sent {
+            self.waiting += 1;
+            self.waiting_bytes += bytes;
+            self.sizes.push_back(bytes);
+        }
+    }
+
+    fn send_ready(&mut self) {
+        while let Some(item) = self.minimizer.next_item() {
+            match item {
+                Item::Relation { current, previous } => self.send(Todo::Relation { current, previous }),
+                Item::Batch(batch) => {
+                    self.covered = batch.reaches.end;
+                    self.send(Todo::Batch(batch));
+                }
+            }
+        }
+    }
+
+    fn done(&mut self) {
+        self.waiting = self.waiting.saturating_sub(1);
+        self.waiting_bytes -= self.sizes.pop_front().unwrap_or(0);
+    }
+
+    /// Whole transactions that wait leave as a batch when the plugin has nothing else to do.
+    fn cut_if_free(&mut self) -> Result<(), Halt> {
+        if self.idle() && self.todo.is_some() && self.minimizer.has_complete() {
+            self.minimizer.cut().map_err(refused)?;
+            self.send_ready();
+        }
+        Ok(())
+    }
+
+    /// A plugin with nothing to do follows the stream, so that it does not hold the acknowledgement back.
+    fn cover_if_due(&mut self, now: bool) {
+        let taken = self.minimizer.taken();
+        let step = taken.end.bytes_since(self.covered);
+        if step == 0 || !self.idle() || !self.minimizer.is_empty() || taken.ordinal > 0 {
+            return;
+        }
+        let waited = self.covered_at.elapsed() >= COVER_AFTER;
+        if now || step >= COVER_BYTES || (waited && (self.committed || step >= COVER_QUIET_BYTES)) {
+            self.send(Todo::Covered(Cursor::at(taken.end)));
+            self.covered = taken.end;
+            self.covered_at = Instant::now();
+            self.committed = false;
+        }
+    }
+}
+
+/// The stage.
+pub(crate) struct Flow {
+    pub(crate) feeds: Vec<Feed>,
+    pub(crate) max_waiting_bytes: usize,
+    pub(crate) events: mpsc::UnboundedReceiver<LaneEvent>,
+    pub(crate) board: Board,
+    pub(crate) assembler: Assembler,
+    /// Where the server says that nothing more comes before.
+    pub(crate) idle_at: Lsn,
+}
+
+/// How one stream ended.
+enum StreamEnd {
+    /// The connection is gone.
+    Lost,
+    /// A stop was asked for.
+    Stop,
+}
+
+impl Flow {
+    /// Reads stream after stream until a stop is asked for, then hands over what is whole and lets the lanes finish.
+    ///
+    /// A stream is one connection: its end is the end of its channel. Gives the last stream back unread, so that the
+    /// wire can go on answering the server while the lanes drain.
+    pub(crate) async fn run(
+        mut self,
+        mut streams: mpsc::Receiver<ChunkReceiver>,
+        mut stop: watch::Receiver<bool>,
+    ) -> Result<Option<ChunkReceiver>, Halt> {
+        loop {
+            let mut stream = tokio::select! {
+                stream = streams.recv() => match stream {
+                    Some(stream) => stream,
+                    None => return Ok(None),
+                },
+                _ = stop.wait_for(|stop| *stop) => return self.finish(None),
+                Some(event) = self.events.recv() => {
+                    self.on_event(event);
+                    continue;
+                }
+            };
+            self.begin_stream();
+            match self.read(&mut stream, &mut stop).await? {
+                StreamEnd::Lost => {}
+                StreamEnd::Stop => return self.finish(Some(stream)),
+            }
+        }
+    }
+
+    /// A new connection repeats what was not acknowledged; each minimizer knows what it has.
+    fn begin_stream(&mut self) {
+        self.assembler = Assembler::new();
+        self.idle_at = Lsn::ZERO;
+        self.feeds.iter_mut().for_each(|feed| feed.minimizer.rewind());
+    }
+
+    async fn read(&mut self, stream: &mut ChunkReceiver, stop: &mut watch::Receiver<bool>) -> Result<StreamEnd, Halt> {
+        let mut tick = tokio::time::interval(COVER_AFTER);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let room = self.has_room();
+            let mut received = None;
+            tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => return Ok(StreamEnd::Stop),
+                Some(event) = self.events.recv() => {
+                    self.on_event(event);
+                    while let Ok(event) = self.events.try_recv() {
+                        self.on_event(event);
+                    }
+                }
+                chunk = stream.recv(), if room => match chunk {
+                    None => return Ok(StreamEnd::Lost),
+                    Some(chunk) => received = Some(chunk),
+                },
+                _ = tick.tick() => {}
+            }
+            if let Some(chunk) = received
+                && let Some(end) = self.chunk(&chunk, stop).await?
+            {
+                return Ok(end);
+            }
+            for feed in &mut self.feeds {
+                feed.cut_if_free()?;
+            }
+            self.follow(false);
+        }
+    }
+
+    /// Takes one chunk whole. Pauses inside it when a lane is full; gives up only when a stop is asked for.
+    async fn chunk(&mut self, chunk: &Chunk, stop: &mut watch::Receiver<bool>) -> Result<Option<StreamEnd>, Halt> {
+        metrics::counter!("walgate_wire_bytes_total").increment(chunk.len() as u64);
+        for frame in chunk.frames() {
+            match frame.map_err(|error| Halt::new("protocol", format!("the stream cannot be framed: {error}")))? {
+                Frame::Data { start, payload, .. } => self.message(start, payload)?,
+                Frame::Keepalive { wal_end, .. } => {
+                    if !self.assembler.in_transaction() {
+                        self.idle_at.advance(wal_end);
+                    }
+                }
+            }
+            while !self.has_room() {
+                tokio::select! {
+                    _ = stop.wait_for(|stop| *stop) => return Ok(Some(StreamEnd::Stop)),
+                    Some(event) = self.events.recv() => self.on_event(event),
+                }
+            }
+        }
+        self.follow(false);
+        Ok(None)
+    }
+
+    #[inline]
+    fn message(&mut self, lsn: Lsn, payload: &[u8]) -> Result<(), Halt> {
+        let event = self.assembler.push(lsn, payload).map_err(|error| Halt::new("decode_failure", error.to_string()))?;
+        for feed in &mut self.feeds {
+            if feed.todo.is_some() {
+                feed.minimizer.apply(&event).map_err(refused)?;
+                feed.send_ready();
+            }
+        }
+        if let Event::Commit(_, commit, _) = event {
+            metrics::counter!("walgate_transactions_total").increment(1);
+            self.feeds.iter_mut().for_each(|feed| feed.committed = true);
+            self.idle_at.advance(commit.end);
+        }
+        Ok(())
+    }
+
+    /// Lets plugins that have nothing to do follow the stream.
+    fn follow(&mut self, now: bool) {
+        self.board.read_to(self.idle_at);
+        let between = !self.assembler.in_transaction();
+        for feed in self.feeds.iter_mut().filter(|feed| feed.todo.is_some()) {
+            if between && feed.idle() && !self.idle_at.is_zero() {
+                feed.minimizer.cover(self.idle_at);
+            }
+            feed.cover_if_due(now);
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.feeds.iter().all(|feed| feed.waiting_bytes < self.max_waiting_bytes)
+    }
+
+    fn on_event(&mut self, event: LaneEvent) {
+        match event {
+            LaneEvent::Done { lane, batch } => {
+                let Some(feed) = self.feeds.get_mut(lane) else { return };
+                feed.done();
+                if let Some(batch) = batch {
+                    feed.minimizer.recycle(batch);
+                }
+            }
+            LaneEvent::Parked { lane } => {
+                let Some(feed) = self.feeds.get_mut(lane) else { return };
+                feed.todo = None;
+                (feed.waiting, feed.waiting_bytes) = (0, 0);
+                feed.sizes.clear();
+            }
+        }
+    }
+
+    /// Hands over what is whole. Dropping the queues tells the lanes that nothing more comes.
+    fn finish(mut self, stream: Option<ChunkReceiver>) -> Result<Option<ChunkReceiver>, Halt> {
+        self.board.write(|status| status.phase = Phase::Draining);
+        for feed in &mut self.feeds {
+            feed.minimizer.rewind();
+            feed.minimizer.cut().map_err(refused)?;
+            feed.send_ready();
+        }
+        if !self.assembler.in_transaction() {
+            self.follow(true);
+        }
+        Ok(stream)
+    }
+}
+
+fn refused(error: walgate_core::minimize::MinimizeError) -> Halt {
+    let name = match error.kind() {
+        walgate_core::minimize::MinimizeErrorKind::GrantedColumnMissing { .. } => "granted_column_missing",
+        walgate_core::minimize::MinimizeErrorKind::Value { .. } => "value_not_carried",
+        walgate_core::minimize::MinimizeErrorKind::Cursor { .. } => "data_gap",
+        _ => "decode_failure",
+    };
+    Halt::new(name, error.to_string())
+}

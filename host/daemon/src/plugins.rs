@@ -1,0 +1,97 @@
+//! From the plugin directory to workers that can be opened.
+//!
+//! Holds: loading at start, one plugin at a time, so that a bad one never hides or disturbs another.
+//! Refuses to know delivery. Read next: [`crate::pipeline`].
+
+use std::sync::Arc;
+
+use walgate_core::grant::Grant;
+use walgate_plugin::{Component, Description, Engine, Found, FoundState, Manifest, Worker};
+
+use crate::config::Config;
+use crate::exit::{Failure, chain};
+use crate::status::Board;
+
+/// A plugin that passed everything up to its first call of `open`.
+pub(crate) struct Loaded {
+    pub(crate) name: String,
+    pub(crate) manifest: Manifest,
+    pub(crate) description: Description,
+    pub(crate) grant: Grant,
+    pub(crate) worker: Arc<Worker>,
+}
+
+/// Why an entry does not run.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct NotRunning {
+    pub(crate) name: String,
+    /// `awaiting-grant` or `rejected`.
+    pub(crate) state: &'static str,
+    pub(crate) cause: String,
+}
+
+/// What a directory holds.
+pub(crate) struct Directory {
+    pub(crate) loaded: Vec<Loaded>,
+    pub(crate) not_running: Vec<NotRunning>,
+}
+
+/// Loads every entry of the plugin directory.
+pub(crate) async fn load(config: &Config) -> Result<Directory, Failure> {
+    let found = walgate_plugin::scan(&config.plugins.dir)
+        .map_err(|error| Failure::usage(format!("plugins.dir: {}", chain(&error))))?;
+    let engine = Engine::new(config.plugins.cache_dir.as_deref())
+        .map_err(|error| Failure::usage(format!("the plugin engine cannot be started: {}", chain(&error))))?;
+    let mut directory = Directory { loaded: Vec::new(), not_running: Vec::new() };
+    for entry in found {
+        let name = entry.name.clone();
+        match load_one(&engine, entry).await {
+            Ok(loaded) => directory.loaded.push(loaded),
+            Err(not_running) => {
+                tracing::error!(plugin = name, cause = not_running.cause, "plugin not started: {}", not_running.state);
+                directory.not_running.push(not_running);
+            }
+        }
+    }
+    Ok(directory)
+}
+
+/// Puts what is not running on the status board.
+pub(crate) fn post(board: &Board, not_running: &[NotRunning]) {
+    for entry in not_running {
+        board.plugin_state(&entry.name, entry.state, Some(entry.cause.clone()));
+    }
+}
+
+async fn load_one(engine: &Engine, entry: Found) -> Result<Loaded, NotRunning> {
+    let rejected = |cause: String| NotRunning { name: entry.name.clone(), state: "rejected", cause };
+    match &entry.state {
+        FoundState::Ready => {}
+        FoundState::AwaitingGrant => {
+            let cause = format!(
+                "{} is missing; print one to start from with: walgate plugin inspect {}",
+                entry.manifest.display(),
+                entry.wasm.display()
+            );
+            return Err(NotRunning { name: entry.name.clone(), state: "awaiting-grant", cause });
+        }
+        FoundState::Refused(refusal) => return Err(rejected(refusal.to_string())),
+    }
+    let manifest = Manifest::read(&entry.manifest).map_err(|error| rejected(chain(&error)))?;
+    let component = load_component(engine, &entry).await.map_err(&rejected)?;
+    let worker = Worker::start(component, manifest.policy(&entry.name)).map_err(|error| rejected(chain(&error)))?;
+    let description = worker.describe().await.map_err(|error| rejected(format!("describe: {}", chain(&error))))?;
+    let effective = manifest
+        .effective(&description)
+        .map_err(|error| rejected(format!("{}: {}", entry.manifest.display(), chain(&error))))?;
+    Ok(Loaded { name: entry.name.clone(), manifest, description, grant: effective.grant, worker: Arc::new(worker) })
+}
+
+/// Compiling may take seconds, so it runs where it blocks nobody.
+async fn load_component(engine: &Engine, entry: &Found) -> Result<Component, String> {
+    let (engine, path) = (engine.clone(), entry.wasm.clone());
+    match tokio::task::spawn_blocking(move || Component::load(&engine, &path)).await {
+        Ok(loaded) => loaded.map_err(|error| chain(&error)),
+        Err(_) => Err("the compiler ended unexpectedly".to_owned()),
+    }
+}

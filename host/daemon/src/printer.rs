@@ -1,0 +1,40 @@
+//! What people and machines read on standard output.
+//!
+//! Holds: the one place that prints. Every command gives a value that serializes, and a way to show it to a person.
+//! Refuses to know commands. Logs go to standard error through `tracing`.
+
+use std::io::Write as _;
+
+/// Prints results as text for people or as JSON for machines.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Printer {
+    json: bool,
+}
+
+impl Printer {
+    pub(crate) fn new(json: bool) -> Self {
+        Self { json }
+    }
+
+    /// Prints the value as one JSON document, or the text.
+    pub(crate) fn show(self, value: &impl serde::Serialize, text: impl FnOnce() -> String) {
+        if self.json {
+            match serde_json::to_string_pretty(value) {
+                Ok(json) => self.line(&json),
+                Err(error) => self.problem(&format!("the answer cannot be written as JSON: {error}")),
+            }
+        } else {
+            self.line(text().trim_end());
+        }
+    }
+
+    /// Prints lines as they are. A closed pipe is not an error of ours.
+    pub(crate) fn line(self, text: &str) {
+        let _ = writeln!(std::io::stdout().lock(), "{text}");
+    }
+
+    /// Prints a problem to standard error.
+    pub(crate) fn problem(self, text: &str) {
+        let _ = writeln!(std::io::stderr().lock(), "walgate: {text}");
+    }
+}
