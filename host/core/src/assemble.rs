@@ -159,6 +159,7 @@ impl Assembler {
     }
 
     /// Whether a transaction is open.
+    #[inline]
     pub fn in_transaction(&self) -> bool {
         self.open.is_some()
     }

@@ -120,6 +120,7 @@ impl ColumnBuilder {
     }
 
     /// The number of row slots.
+    #[inline]
     pub fn rows(&self) -> usize {
         self.rows
     }

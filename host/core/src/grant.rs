@@ -15,6 +15,7 @@ impl Operations {
     /// No operation.
     pub const NONE: Operations = Operations(0);
 
+    #[inline]
     const fn bit(operation: Operation) -> u8 {
         match operation {
             Operation::Read => 1,
@@ -32,6 +33,7 @@ impl Operations {
     }
 
     /// Whether the operation is in the set.
+    #[inline]
     pub const fn contains(self, operation: Operation) -> bool {
         self.0 & Self::bit(operation) != 0
     }
@@ -71,6 +73,7 @@ pub enum Columns {
 
 impl Columns {
     /// Whether a column of that name is in the set. Equality of names, never a pattern.
+    #[inline]
     pub fn contains(&self, name: &str) -> bool {
         match self {
             Self::Only(names) => names.iter().any(|n| n == name),

@@ -49,6 +49,7 @@ pub struct Cursor {
 
 impl Cursor {
     /// A cursor between two transactions.
+    #[inline]
     pub const fn at(end: Lsn) -> Self {
         Self { end, commit: Lsn::ZERO, ordinal: 0 }
     }
@@ -57,11 +58,13 @@ impl Cursor {
     ///
     /// The commit record of a transaction lies before its own end and at or after the end of every earlier
     /// transaction, so the comparison needs only what the begin message tells.
+    #[inline]
     pub fn covers(&self, commit: Lsn) -> bool {
         commit < self.end
     }
 
     /// How many leading changes of the transaction that commits at `commit` are covered, when it is not covered whole.
+    #[inline]
     pub fn covered_changes(&self, commit: Lsn) -> u32 {
         if self.ordinal > 0 && self.commit == commit { self.ordinal } else { 0 }
     }

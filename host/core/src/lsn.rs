@@ -16,26 +16,31 @@ impl Lsn {
     pub const ZERO: Lsn = Lsn(0);
 
     /// Wraps the integer form used on the wire.
+    #[inline]
     pub const fn new(raw: u64) -> Self {
         Self(raw)
     }
 
     /// The integer form used on the wire.
+    #[inline]
     pub const fn get(self) -> u64 {
         self.0
     }
 
     /// True for [`Lsn::ZERO`].
+    #[inline]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
     /// Bytes from `earlier` to `self`, 0 when `earlier` is not earlier.
+    #[inline]
     pub const fn bytes_since(self, earlier: Lsn) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
     /// Moves to `to` if that is further; never back. Returns whether it moved.
+    #[inline]
     pub fn advance(&mut self, to: Lsn) -> bool {
         let further = to > *self;
         if further {

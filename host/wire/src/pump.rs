@@ -94,6 +94,7 @@ impl CopyStream {
             let now = Instant::now();
             resume = resume.filter(|at| *at > now);
             let reading = blocked.is_none() && resume.is_none();
+            // Also answers what the last read asked for, before any pause and with the newest flush position.
             self.keep_up(now, blocked.is_some(), stats)?;
             let wake = resume.unwrap_or(self.feedback.next()).min(self.feedback.next()).min(self.feedback.dead_at());
             tokio::select! {
@@ -169,10 +170,6 @@ impl CopyStream {
         stats.read(filled.bytes);
         self.feedback.heard(now);
         self.sort_inbox(stats)?;
-        // Answers go out before the pause: they are exact however far behind the reader is.
-        if let Some(status) = self.feedback.due(now) {
-            self.queue(status, stats);
-        }
         let pause = self.pacing.pause_after(filled.bytes, filled.drained, now);
         Ok(pause.then(|| {
             stats.pauses.fetch_add(1, Relaxed);

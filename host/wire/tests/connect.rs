@@ -31,7 +31,7 @@ async fn tcp_and_unix_with_pinned_settings_on_every_version() {
             assert_eq!(connection.setting("no_such_setting").await.unwrap(), None);
             for (name, value) in [
                 ("client_encoding", "UTF8"),
-                ("DateStyle", "ISO, DMY"),
+                ("DateStyle", "ISO, MDY"),
                 ("IntervalStyle", "postgres"),
                 ("extra_float_digits", "3"),
                 ("bytea_output", "hex"),

@@ -1,7 +1,7 @@
 //! Servers that stop, slots that are gone: each error has the right class.
 
 use walgate_harness::{Cluster, wait_until};
-use walgate_wire::{Class, SlotOptions};
+use walgate_wire::{Class, SlotOptions, channel};
 
 use crate::support::{DEADLINE, connect, prepare, pump, start, start_options, wait_active};
 
@@ -16,8 +16,15 @@ async fn a_server_that_stops_is_retried() {
     assert!(error.is_connection_loss() && error.class() == Class::Retry, "{error:?}");
 
     cluster.launch().unwrap();
-    let pumping = pump(start(&cluster).await, 1 << 20);
+    let mut pumping = pump(start(&cluster).await, 1 << 20);
     wait_active(&cluster, true).await.unwrap();
+    // An orderly shutdown waits until everything is confirmed.
+    let (mut chunks, flush) = (std::mem::replace(&mut pumping.chunks, channel(1).1), pumping.flush.clone());
+    tokio::spawn(async move {
+        while let Some(chunk) = chunks.recv().await {
+            chunk.frames().for_each(|frame| drop(flush.send_replace(frame.unwrap().lsn())));
+        }
+    });
     cluster.stop_fast().unwrap();
     let error = pumping.end().await.unwrap_err();
     assert!(error.is_connection_loss() && error.class() == Class::Retry, "{error:?}");

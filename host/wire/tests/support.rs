@@ -15,46 +15,46 @@ use walgate_wire::{
 };
 
 /// No wait in these tests is meant to take longer.
-pub const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Options for the superuser over TCP, without TLS.
-pub fn options(cluster: &Cluster) -> SourceOptions {
+pub(crate) fn options(cluster: &Cluster) -> SourceOptions {
     let mut options = SourceOptions::from_url(&cluster.url("postgres")).unwrap();
     options.tls.mode = TlsMode::Disable;
     options
 }
 
 /// A replication connection of the superuser.
-pub async fn connect(cluster: &Cluster) -> Connection {
+pub(crate) async fn connect(cluster: &Cluster) -> Connection {
     Connection::connect(&options(cluster)).await.unwrap()
 }
 
 /// A table `t`, a publication `p` of it and a slot `s`.
-pub async fn prepare(cluster: &Cluster) -> Result<Lsn> {
+pub(crate) async fn prepare(cluster: &Cluster) -> Result<Lsn> {
     cluster.execute("postgres", "CREATE TABLE t (id int PRIMARY KEY, v text)").await?;
     cluster.execute("postgres", "CREATE PUBLICATION p FOR TABLE t").await?;
     let created = connect(cluster).await.create_slot("s", SlotOptions::default()).await?;
     Ok(created.consistent_point)
 }
 
-pub fn start_options() -> StartOptions {
+pub(crate) fn start_options() -> StartOptions {
     StartOptions::new("s", Lsn::ZERO, vec!["p".to_owned()])
 }
 
-pub async fn start(cluster: &Cluster) -> CopyStream {
+pub(crate) async fn start(cluster: &Cluster) -> CopyStream {
     connect(cluster).await.start_replication(&start_options()).await.unwrap()
 }
 
 /// A pump on a task of its own.
-pub struct Pumping {
-    pub chunks: ChunkReceiver,
-    pub flush: watch::Sender<Lsn>,
-    pub stop: watch::Sender<bool>,
-    pub stats: Arc<PumpStats>,
+pub(crate) struct Pumping {
+    pub(crate) chunks: ChunkReceiver,
+    pub(crate) flush: watch::Sender<Lsn>,
+    pub(crate) stop: watch::Sender<bool>,
+    pub(crate) stats: Arc<PumpStats>,
     task: JoinHandle<Result<StreamEnd, WireError>>,
 }
 
-pub fn pump(mut stream: CopyStream, budget: usize) -> Pumping {
+pub(crate) fn pump(mut stream: CopyStream, budget: usize) -> Pumping {
     let (sender, chunks) = channel(budget);
     let (flush, mut flush_watch) = watch::channel(Lsn::ZERO);
     let (stop, mut stop_watch) = watch::channel(false);
@@ -68,22 +68,22 @@ pub fn pump(mut stream: CopyStream, budget: usize) -> Pumping {
 
 impl Pumping {
     /// How the pump ends.
-    pub async fn end(self) -> Result<StreamEnd, WireError> {
+    pub(crate) async fn end(self) -> Result<StreamEnd, WireError> {
         timeout(DEADLINE, self.task).await.expect("the pump ends").expect("it does not panic")
     }
 
-    pub fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.task.is_finished()
     }
 
     /// Stops it in the orderly way.
-    pub async fn stop(self) -> Result<StreamEnd, WireError> {
+    pub(crate) async fn stop(self) -> Result<StreamEnd, WireError> {
         self.stop.send_replace(true);
         self.end().await
     }
 
     /// Receives until that many inserts have come and the transaction of the last one is committed.
-    pub async fn receive(&mut self, inserts: usize) -> Received {
+    pub(crate) async fn receive(&mut self, inserts: usize) -> Received {
         let mut received = Received::default();
         while received.inserts < inserts || received.open {
             let chunk = timeout(DEADLINE, self.chunks.recv()).await.expect("data comes").expect("the pump goes on");
@@ -97,16 +97,16 @@ impl Pumping {
 
 /// What came through a stream, as far as the framing of pgoutput shows it.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Received {
-    pub inserts: usize,
-    pub commits: usize,
+pub(crate) struct Received {
+    pub(crate) inserts: usize,
+    pub(crate) commits: usize,
     /// The end position of the last transaction.
-    pub end: Lsn,
+    pub(crate) end: Lsn,
     open: bool,
 }
 
 impl Received {
-    pub fn take(&mut self, frame: &Frame<'_>) {
+    pub(crate) fn take(&mut self, frame: &Frame<'_>) {
         let Frame::Data { payload, .. } = frame else { return };
         match payload[0] {
             b'B' => self.open = true,
@@ -123,7 +123,7 @@ impl Received {
 }
 
 /// Waits until the slot `s` is free, or in use.
-pub async fn wait_active(cluster: &Cluster, active: bool) -> Result<()> {
+pub(crate) async fn wait_active(cluster: &Cluster, active: bool) -> Result<()> {
     let mut connection = connect(cluster).await;
     wait_for(DEADLINE, "the slot changes hands", async || {
         let Some(slot) = connection.slot("s").await? else { bail!("the slot is gone") };

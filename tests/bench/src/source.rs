@@ -83,7 +83,7 @@ pub(crate) struct Walsender {
 pub(crate) struct Source {
     cluster: Cluster,
     client: Client,
-    copies: AtomicU32,
+    slots: AtomicU32,
 }
 
 impl Source {
@@ -99,7 +99,7 @@ impl Source {
             .batch_execute(&format!("CREATE TABLE {MARKER} (id bigint PRIMARY KEY); CREATE TABLE unread (id bigint)"))
             .await
             .context("cannot make the tables of the bench")?;
-        Ok(Self { cluster, client, copies: AtomicU32::new(0) })
+        Ok(Self { cluster, client, slots: AtomicU32::new(0) })
     }
 
     /// The server's own word for its version.
@@ -141,7 +141,8 @@ impl Source {
         }
         let mut tables = workload.tables.clone();
         tables.push(MARKER.to_owned());
-        let (slot, publication) = self.publish(workload.name, &tables).await?;
+        let publication = self.publish(workload.name, &tables).await?;
+        let slot = self.create_slot().await?;
         self.run("SET synchronous_commit = off").await?;
         self.run(&workload.fill).await?;
         self.run("SET synchronous_commit = on").await?;
@@ -153,19 +154,30 @@ impl Source {
         Ok(Stretch { slot, publication, tables, rows: workload.rows + 1, before_last, end })
     }
 
-    /// Makes a publication of these tables, then a slot; their names.
-    pub(crate) async fn publish(&self, name: &str, tables: &[String]) -> Result<(String, String)> {
-        let (slot, publication) = (format!("base_{name}"), format!("bench_{name}"));
+    /// Makes a publication of these tables; its name. It must be there before the slot that reads under it.
+    pub(crate) async fn publish(&self, name: &str, tables: &[String]) -> Result<String> {
+        let publication = format!("bench_{name}");
         self.run(&format!("CREATE PUBLICATION {publication} FOR TABLE {}", tables.join(", "))).await?;
+        Ok(publication)
+    }
+
+    /// A slot at the present end of the log; its name.
+    pub(crate) async fn create_slot(&self) -> Result<String> {
+        let slot = self.new_name();
         self.run(&format!("SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")).await?;
-        Ok((slot, publication))
+        Ok(slot)
     }
 
     /// A slot of its own for one side, at the very place of another.
     pub(crate) async fn copy_slot(&self, slot: &str) -> Result<String> {
-        let copy = format!("copy_{}", self.copies.fetch_add(1, Relaxed));
+        let copy = self.new_name();
         self.run(&format!("SELECT pg_copy_logical_replication_slot('{slot}', '{copy}')")).await?;
         Ok(copy)
+    }
+
+    /// Checkpoints of walgate are kept by slot name, so no name comes twice.
+    fn new_name(&self) -> String {
+        format!("bench_{}", self.slots.fetch_add(1, Relaxed))
     }
 
     /// Drops a slot once its reader is gone.

@@ -41,14 +41,17 @@ impl GroupBuilder {
         }
     }
 
+    #[inline]
     pub(super) fn projection(&self) -> usize {
         self.projection
     }
 
+    #[inline]
     pub(super) fn operation(&self) -> Operation {
         self.operation
     }
 
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.ordinals.is_empty()
     }

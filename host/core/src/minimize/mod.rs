@@ -122,6 +122,7 @@ impl Minimizer {
     }
 
     /// How far the stream has been taken into batches, delivered or not.
+    #[inline]
     pub fn taken(&self) -> Cursor {
         self.taken
     }
@@ -139,17 +140,20 @@ impl Minimizer {
     }
 
     /// True when nothing waits here: no item, no row, no open transaction with something in it.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.ready.is_empty() && self.transactions.is_empty() && self.messages.is_empty() && self.rows == 0
     }
 
     /// Whether a whole transaction or a message waits to be cut off into a batch.
+    #[inline]
     pub fn has_complete(&self) -> bool {
         // Messages of the open transaction stand behind the loose ones.
         !self.transactions.is_empty() || self.messages.first().is_some_and(|message| !message.transactional)
     }
 
     /// Bytes of values in the batch under construction.
+    #[inline]
     pub fn building_bytes(&self) -> usize {
         self.bytes
     }
@@ -162,6 +166,7 @@ impl Minimizer {
     }
 
     /// The next item for the plugin.
+    #[inline]
     pub fn next_item(&mut self) -> Option<Item> {
         self.ready.pop_front()
     }

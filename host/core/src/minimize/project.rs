@@ -46,6 +46,7 @@ pub(super) struct Projection {
     slots: [Option<usize>; OPERATIONS],
 }
 
+#[inline]
 const fn slot_of(operation: Operation) -> usize {
     match operation {
         Operation::Read => 0,

@@ -61,11 +61,13 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
+    #[inline]
     pub(crate) fn new(message: &'a [u8]) -> Self {
         Self { rest: message, len: message.len() }
     }
 
     /// The offset of the next byte.
+    #[inline]
     pub(crate) fn at(&self) -> usize {
         self.len - self.rest.len()
     }
@@ -75,6 +77,7 @@ impl<'a> Reader<'a> {
         DecodeError { offset: self.at(), kind }
     }
 
+    #[inline]
     pub(crate) fn remaining(&self) -> usize {
         self.rest.len()
     }

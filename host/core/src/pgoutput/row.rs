@@ -60,16 +60,19 @@ pub enum Cell<'a> {
 }
 
 impl<'a> RowBody<'a> {
+    #[inline]
     pub(crate) fn new(tuples: Reader<'a>, relation: u32, kind: RowKind) -> Self {
         Self { tuples, relation, kind }
     }
 
     /// The object id of the relation.
+    #[inline]
     pub fn relation(&self) -> u32 {
         self.relation
     }
 
     /// What happened.
+    #[inline]
     pub fn kind(&self) -> RowKind {
         self.kind
     }
