@@ -284,3 +284,6 @@ impl Assembler {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,9 @@
 pub mod assemble;
 pub mod batch;
 pub mod column;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod grant;
 pub mod lineage;
 pub mod lsn;

@@ -17,9 +17,7 @@ use crate::bindings::v0_1::exports::walgate::cdc::sink as wit_sink;
 use crate::bindings::v0_1::walgate::cdc::{change as wit, outcome as wit_outcome};
 use crate::description::Description;
 use crate::manifest::{Diagnostics, Policy};
-use crate::outcome::{
-    Disposition, Failure, Garbage, OpenContext, Receipt, Rejection, Verdict, checked_code,
-};
+use crate::outcome::{Disposition, Failure, Garbage, OpenContext, Receipt, Rejection, Verdict, checked_code};
 
 /// Longest pause a plugin may ask for. Longer than this it should halt, so that a person sees it.
 const MAX_RETRY_AFTER_MS: u32 = 300_000;
@@ -190,7 +188,9 @@ pub(crate) fn cursor(position: Option<wit::Position>) -> Result<Option<Cursor>, 
     if between || within {
         Ok(Some(Cursor { end, commit, ordinal: position.ordinal }))
     } else {
-        Err(Garbage("open: a position has a commit-lsn exactly when its ordinal is not 0, at or after its end-lsn".into()))
+        Err(Garbage(
+            "open: a position has a commit-lsn exactly when its ordinal is not 0, at or after its end-lsn".into(),
+        ))
     }
 }
 

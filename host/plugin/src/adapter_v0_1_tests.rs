@@ -66,7 +66,8 @@ fn a_lent_batch_comes_back_in_the_same_buffers() {
 
 #[track_caller]
 fn check_receipt(rejected: &[(u32, &str)], expect: Result<&[(u32, &str)], &str>) {
-    let rejected = rejected.iter().map(|(ordinal, code)| wit_outcome::Rejection { ordinal: *ordinal, code: (*code).into() });
+    let rejected =
+        rejected.iter().map(|(ordinal, code)| wit_outcome::Rejection { ordinal: *ordinal, code: (*code).into() });
     let answer = receipt(wit_outcome::Receipt { durable: true, rejected: rejected.collect() }, &lend(&mut batch()));
     match (answer, expect) {
         (Ok(receipt), Ok(expect)) => {

@@ -68,11 +68,9 @@ impl Cache {
     /// Creates the directory with mode 0700 where it is missing, and refuses one that others can enter.
     pub(crate) fn open(dir: &Path) -> Result<Self, CacheError> {
         let io = |source| CacheError::Io { path: dir.to_owned(), source };
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|source| {
-            match source.kind() {
-                io::ErrorKind::AlreadyExists => CacheError::NotADirectory { path: dir.to_owned() },
-                _ => io(source),
-            }
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|source| match source.kind() {
+            io::ErrorKind::AlreadyExists => CacheError::NotADirectory { path: dir.to_owned() },
+            _ => io(source),
         })?;
         let meta = fs::metadata(dir).map_err(io)?;
         // A file that this process just made tells which user it is, without a call outside std.

@@ -104,8 +104,7 @@ impl Component {
         let path = || path.to_owned();
         let contract = contract::read(bytes).map_err(|reason| LoadError::Contract { path: path(), reason })?;
         let digest: [u8; 32] = Sha256::digest(bytes).into();
-        let component =
-            engine.compile(bytes, &digest).map_err(|source| LoadError::Compile { path: path(), source })?;
+        let component = engine.compile(bytes, &digest).map_err(|source| LoadError::Compile { path: path(), source })?;
         let pre = link(engine, &component).map_err(|source| LoadError::Link { path: path(), source })?;
         let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         Ok(Self { digest, size, version: contract.version, imports: contract.imports, pre })
@@ -215,10 +214,8 @@ mod tests {
 
     #[test]
     fn a_component_with_other_shapes_is_refused_before_it_runs() {
-        let bytes = wat::parse_str(
-            r#"(component (instance $i) (export "walgate:cdc/sink@0.1.0" (instance $i)))"#,
-        )
-        .unwrap();
+        let bytes =
+            wat::parse_str(r#"(component (instance $i) (export "walgate:cdc/sink@0.1.0" (instance $i)))"#).unwrap();
         let engine = Engine::new(None).unwrap();
         let error = Component::from_bytes(&engine, Path::new("x.wasm"), &bytes).err().unwrap();
         assert!(matches!(error, LoadError::Link { .. }), "{error:?}");

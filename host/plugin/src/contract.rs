@@ -44,7 +44,9 @@ pub enum ContractError {
     #[error("the file ends too early; copy it again, and rename it into place when it is whole")]
     Truncated,
     /// It is no WebAssembly.
-    #[error("the file is not WebAssembly (at byte {offset}); a plugin is a component such as `walgate plugin build` makes")]
+    #[error(
+        "the file is not WebAssembly (at byte {offset}); a plugin is a component such as `walgate plugin build` makes"
+    )]
     NotWasm {
         /// Where reading stopped.
         offset: u64,
@@ -56,7 +58,9 @@ pub enum ContractError {
     #[error("the component does not export {SINK}; build it for the world `sink-plugin` of the walgate contract")]
     NoSink,
     /// It is a plugin of the other kind.
-    #[error("the component is a lifecycle plugin ({LIFECYCLE}), which this version of walgate does not run yet; remove it from the plugin directory")]
+    #[error(
+        "the component is a lifecycle plugin ({LIFECYCLE}), which this version of walgate does not run yet; remove it from the plugin directory"
+    )]
     Lifecycle,
     /// It was built for a version this host does not know.
     #[error("the component was built for contract {found}; this walgate speaks {}", known())]
@@ -65,7 +69,9 @@ pub enum ContractError {
         found: String,
     },
     /// It wants something no grant can give.
-    #[error("the component imports {import}, which is outside the walgate contract and WASI 0.2; build it without that import")]
+    #[error(
+        "the component imports {import}, which is outside the walgate contract and WASI 0.2; build it without that import"
+    )]
     ForeignImport {
         /// The import.
         import: String,
@@ -148,13 +154,21 @@ fn allowed(import: &str, version: ContractVersion) -> bool {
         "wasi:clocks" => &["monotonic-clock", "wall-clock"],
         "wasi:random" => &["random", "insecure", "insecure-seed"],
         "wasi:cli" => &[
-            "environment", "exit", "stdin", "stdout", "stderr", "terminal-input", "terminal-output", "terminal-stdin",
-            "terminal-stdout", "terminal-stderr",
+            "environment",
+            "exit",
+            "stdin",
+            "stdout",
+            "stderr",
+            "terminal-input",
+            "terminal-output",
+            "terminal-stdin",
+            "terminal-stdout",
+            "terminal-stderr",
         ],
         "wasi:filesystem" => &["types", "preopens"],
-        "wasi:sockets" => &[
-            "network", "instance-network", "tcp", "tcp-create-socket", "udp", "udp-create-socket", "ip-name-lookup",
-        ],
+        "wasi:sockets" => {
+            &["network", "instance-network", "tcp", "tcp-create-socket", "udp", "udp-create-socket", "ip-name-lookup"]
+        }
         // Linked to a trap until outgoing requests have a grant: interpreters import them whether used or not.
         "wasi:http" => &["types", "outgoing-handler"],
         _ => return false,

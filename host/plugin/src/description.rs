@@ -26,7 +26,9 @@ pub struct Description {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
     /// The contract has no such capability.
-    #[error("the plugin asks for capability {0:?}, which does not exist; known are log, metrics, state and output:NAME")]
+    #[error(
+        "the plugin asks for capability {0:?}, which does not exist; known are log, metrics, state and output:NAME"
+    )]
     Unknown(String),
     /// The contract has it, this version of walgate does not serve it.
     #[error("the plugin asks for capability {0:?}, which this version of walgate does not offer yet")]

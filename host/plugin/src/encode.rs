@@ -17,13 +17,19 @@ pub enum EncodeError {
     #[error("the file is not a whole WebAssembly module; build it again")]
     NotWasm,
     /// Nothing in it says which world it implements.
-    #[error("the module was built without the walgate kit of its language (it has no component-type section); add the kit and build it again")]
+    #[error(
+        "the module was built without the walgate kit of its language (it has no component-type section); add the kit and build it again"
+    )]
     NoMetadata,
     /// It was built for WASI preview 1.
-    #[error("the module imports wasi_snapshot_preview1; build it for wasm32-unknown-unknown, or let its toolchain make the component")]
+    #[error(
+        "the module imports wasi_snapshot_preview1; build it for wasm32-unknown-unknown, or let its toolchain make the component"
+    )]
     NeedsAdapter,
     /// wit-component refused it.
-    #[error("the module does not fit the walgate contract it was built for; build it again with the kit of this version")]
+    #[error(
+        "the module does not fit the walgate contract it was built for; build it again with the kit of this version"
+    )]
     Encode(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 

@@ -69,11 +69,7 @@ impl Engine {
     }
 
     /// Compiles, or takes the compiled form from the cache. `digest` is the SHA-256 of `bytes`.
-    pub(crate) fn compile(
-        &self,
-        bytes: &[u8],
-        digest: &[u8; 32],
-    ) -> wasmtime::Result<wasmtime::component::Component> {
+    pub(crate) fn compile(&self, bytes: &[u8], digest: &[u8; 32]) -> wasmtime::Result<wasmtime::component::Component> {
         match &self.cache {
             Some(cache) => cache.load_or_compile(&self.inner, bytes, digest),
             None => wasmtime::component::Component::from_binary(&self.inner, bytes),

@@ -63,10 +63,8 @@ impl Manifest {
             let lines = capability_lines(&self.capabilities, &missing);
             return Err(GrantError::Capabilities { missing, lines });
         }
-        let grant = Grant::effective(&asked.tables, &self.allowed).map_err(|ungranted| GrantError::Table {
-            lines: self.lines_for(&ungranted),
-            ungranted,
-        })?;
+        let grant = Grant::effective(&asked.tables, &self.allowed)
+            .map_err(|ungranted| GrantError::Table { lines: self.lines_for(&ungranted), ungranted })?;
         Ok(Effective { grant, capabilities: wanted.intersection(&self.capabilities) })
     }
 

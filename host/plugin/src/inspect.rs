@@ -78,7 +78,11 @@ mod tests {
         let inspection = inspect(&Engine::new(None).unwrap(), &path).await.unwrap();
         assert_eq!(inspection.contract, ContractVersion::V0_1);
         assert_eq!(inspection.description.name, "test");
-        assert!(inspection.starter.contains("capabilities = [\"log\", \"metrics\", \"state\"]"), "{}", inspection.starter);
+        assert!(
+            inspection.starter.contains("capabilities = [\"log\", \"metrics\", \"state\"]"),
+            "{}",
+            inspection.starter
+        );
         assert!(inspection.imports.iter().any(|i| i == "walgate:host/log@0.1.0"));
     }
 

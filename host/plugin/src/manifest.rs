@@ -411,7 +411,9 @@ impl OutputSection {
         }
         match (self.kind, self.path, self.rotate_mib) {
             (OutputKind::Stdout, None, None) => Ok(Output::Stdout),
-            (OutputKind::Stdout, _, _) => Err(Wrong::new(key(""), "of kind \"stdout\" takes neither path nor rotate_mib")),
+            (OutputKind::Stdout, _, _) => {
+                Err(Wrong::new(key(""), "of kind \"stdout\" takes neither path nor rotate_mib"))
+            }
             (OutputKind::File, Some(path), rotate_mib) if path.file_name().is_some() => {
                 if rotate_mib.is_some_and(|mib| !(1..=1_048_576).contains(&mib)) {
                     return Err(Wrong::new(key(".rotate_mib"), "must lie between 1 and 1048576"));

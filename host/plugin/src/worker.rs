@@ -28,7 +28,9 @@ const MAILBOX: usize = 1;
 
 /// The thread of a plugin could not be started.
 #[derive(Debug, thiserror::Error)]
-#[error("the thread of plugin {plugin:?} could not be started; raise the limits of threads and open files of the process")]
+#[error(
+    "the thread of plugin {plugin:?} could not be started; raise the limits of threads and open files of the process"
+)]
 pub struct StartError {
     /// The plugin.
     pub plugin: String,

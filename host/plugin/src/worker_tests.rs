@@ -233,8 +233,10 @@ async fn other_traps_have_their_own_causes() {
         ("(call $exit (i32.const 1)) unreachable", TrapCause::Exited),
         ("(call $http)", TrapCause::NotYetGrantable),
         ("(i32.const -4)", TrapCause::OutOfBounds),
-        ("(call $log (i32.const 0) (i32.const -8) (i32.const 4) (i32.const 0) (i32.const 0)) (i32.const 1040)",
-         TrapCause::OutOfBounds),
+        (
+            "(call $log (i32.const 0) (i32.const -8) (i32.const 4) (i32.const 0) (i32.const 0)) (i32.const 1040)",
+            TrapCause::OutOfBounds,
+        ),
     ];
     for (body, cause) in cases {
         check_end(body, short(), CallError::Trapped(cause)).await;

@@ -129,7 +129,8 @@ fn not_a_sink() {
 async fn panic_with_value() {
     let logged = Log::default();
     let writer = logged.clone();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_max_level(tracing_subscriber::filter::LevelFilter::TRACE);
+    let subscriber =
+        tracing_subscriber::fmt().with_ansi(false).with_max_level(tracing_subscriber::filter::LevelFilter::TRACE);
     subscriber.with_writer(move || writer.clone()).init();
     let (_, delivery) = delivered("panic-with-value").await;
     let error = delivery.outcome.expect_err("it panics");

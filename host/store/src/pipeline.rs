@@ -96,11 +96,17 @@ impl Store {
     }
 }
 
+/// Whether the schema was ever made here.
+pub(crate) async fn exists(session: &mut Session) -> Result<bool, StoreError> {
+    const DOING: &str = "looking for the schema";
+    let row = session.query_one(DOING, "SELECT to_regclass('walgate.pipelines') IS NOT NULL", &[]).await?;
+    row.try_get(0).map_err(|error| StoreError::server(DOING, &error))
+}
+
 /// The names of all pipelines; none when the schema was never made.
 pub(crate) async fn list(session: &mut Session) -> Result<Vec<String>, StoreError> {
     const DOING: &str = "listing pipelines";
-    let exists = session.query_one(DOING, "SELECT to_regclass('walgate.pipelines') IS NOT NULL", &[]).await?.try_get(0);
-    if !exists.map_err(|error| StoreError::server(DOING, &error))? {
+    if !exists(session).await? {
         return Ok(Vec::new());
     }
     let rows = session.query(DOING, "SELECT pipeline FROM walgate.pipelines ORDER BY pipeline", &[]).await?;

@@ -81,11 +81,12 @@ impl StoreReader {
         pipeline::list(self.connection.session().await?).await
     }
 
-    /// Like [`Store::load`].
+    /// Like [`Store::load`]; also `None` when walgate never ran on this database.
     ///
     /// # Errors
     /// As [`Store::load`].
     pub async fn load(&mut self, pipeline: &str) -> Result<Option<PipelineRow>, StoreError> {
-        pipeline::load(self.connection.session().await?, pipeline).await
+        let session = self.connection.session().await?;
+        if pipeline::exists(session).await? { pipeline::load(session, pipeline).await } else { Ok(None) }
     }
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use walgate_core::{Cursor, Lsn};
-use walgate_store::{Class, ORDINAL_SCHEME, OutputMark, StateLimits, StateWrite, StoreReader};
+use walgate_store::{Class, ORDINAL_SCHEME, OutputMark, StateLimits, StateWrite, StoreReader, StoredHalt};
 
 use crate::{PIPELINE, PLUGIN, Place, check, lineage, migrated, on_both, started, started_alone, to};
 
 on_both! { a_pipeline_is_loaded_as_it_was_adopted another_lineage_is_refused forgetting_takes_everything
 a_plugin_keeps_its_first_cursor epochs_always_rise state_is_bounded another_ordinal_scheme_is_refused
-an_output_is_registered_once a_reader_reads_beside_a_writer }
+an_output_is_registered_once a_reader_reads_beside_a_writer a_halt_is_kept_until_cleared }
 
 async fn a_pipeline_is_loaded_as_it_was_adopted(major: u32) {
     let (_place, mut store) = migrated(major).await;
@@ -135,6 +135,8 @@ async fn a_reader_reads_beside_a_writer(major: u32) {
     let config = place.config();
     let mut reader = StoreReader::connect(config.clone(), None).await.unwrap();
     assert_eq!(reader.pipelines().await.unwrap(), Vec::<String>::new(), "walgate never ran here");
+    assert_eq!(reader.load(PIPELINE).await.unwrap(), None);
+    assert_eq!(reader.halt(PIPELINE).await.unwrap(), None);
     let mut store = walgate_store::Store::connect(config, None).await.unwrap();
     store.migrate().await.unwrap();
     store.adopt(PIPELINE, &lineage(), Lsn::new(5)).await.unwrap();
@@ -149,4 +151,23 @@ async fn a_reader_reads_beside_a_writer(major: u32) {
         .await
         .unwrap();
     assert_eq!(backends[0].get::<_, i64>(0), 2, "one session each");
+}
+
+async fn a_halt_is_kept_until_cleared(major: u32) {
+    let (place, mut store) = migrated(major).await;
+    let mut reader = StoreReader::connect(place.config(), None).await.unwrap();
+    let halt = |name: &str, plugin: Option<&str>| StoredHalt {
+        name: name.to_owned(),
+        plugin: plugin.map(str::to_owned),
+        detail: "what to do".to_owned(),
+    };
+    // Before the pipeline was ever adopted.
+    for kept in [halt("slot_missing", None), halt("sink_failed", Some(PLUGIN))] {
+        store.set_halt(PIPELINE, &kept).await.unwrap();
+        assert_eq!(reader.halt(PIPELINE).await.unwrap(), Some(kept));
+    }
+    store.clear_halt("another").await.unwrap();
+    assert!(reader.halt(PIPELINE).await.unwrap().is_some());
+    store.clear_halt(PIPELINE).await.unwrap();
+    assert_eq!(reader.halt(PIPELINE).await.unwrap(), None);
 }

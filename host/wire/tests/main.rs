@@ -5,6 +5,7 @@
 
 mod connect;
 mod faults;
+mod measure;
 mod slots;
 mod streaming;
 mod support;

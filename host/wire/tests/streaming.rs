@@ -115,7 +115,7 @@ async fn lazy_reading_loses_nothing_and_ends_when_caught_up() {
         pumping.receive(1).await;
     }
     let caught_up = pumping.stats.counts();
-    assert!(caught_up.pauses <= behind.pauses + 1, "{behind:?} {caught_up:?}");
+    assert!(caught_up.pauses <= behind.pauses + 5, "{behind:?} {caught_up:?}");
     pumping.stop().await.unwrap();
 }
 

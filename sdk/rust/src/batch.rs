@@ -65,8 +65,8 @@ impl Batch {
         &self.raw.transactions
     }
 
-    /// All changes, logical messages included, one by one in exact commit order. Costs about ten times what
-    /// [`Batch::groups`] costs, and is what order needs.
+    /// All changes, logical messages included, one by one in exact commit order. Costs more than
+    /// [`Batch::groups`], a cell being found at a time, and is what order needs.
     pub fn rows(&self) -> Changes<'_> {
         Changes::new(self)
     }

@@ -48,9 +48,7 @@ async fn read(
     let (sender, mut chunks) = channel(CHANNEL_BYTES);
     let (flush, mut flushes) = watch::channel(Lsn::ZERO);
     let (stop, mut stops) = watch::channel(false);
-    let pump = tokio::spawn(async move {
-        stream.pump(&sender, &mut flushes, &mut stops, &PumpStats::new()).await
-    });
+    let pump = tokio::spawn(async move { stream.pump(&sender, &mut flushes, &mut stops, &PumpStats::new()).await });
     let walsender = source.walsender(&slot, || Ok(())).await?;
     let watch = CpuWatch::start(walsender.pid);
     let consume = async {

@@ -77,7 +77,9 @@ mod tests {
 
     fn printed() -> Vec<u8> {
         let mut out = vec![b'B'; 21];
-        out.extend(b"\nR\0\0\0\x01public\0t\0d\0\x02\x01id\0\0\0\0\x14\xff\xff\xff\xff\0v\0\0\0\0\x19\xff\xff\xff\xff\n");
+        out.extend(
+            b"\nR\0\0\0\x01public\0t\0d\0\x02\x01id\0\0\0\0\x14\xff\xff\xff\xff\0v\0\0\0\0\x19\xff\xff\xff\xff\n",
+        );
         out.extend(b"I\0\0\0\x01N\0\x02t\0\0\0\x027\nn\n");
         out.extend([&[b'C'; 26][..], b"\n"].concat());
         out.extend([&[b'B'; 21][..], b"\nI\0\0\0\x01N\0\x01t\0\0\0\x01C\n", &[b'C'; 26][..], b"\n"].concat());

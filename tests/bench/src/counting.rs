@@ -61,7 +61,8 @@ impl NativeSink for Counting {
 
 impl Totals {
     fn read(&mut self, column: &Column) {
-        let absent = column.presence.as_deref().map_or(0, |codes| codes.iter().map(|code| u64::from(*code != VALUE)).sum());
+        let absent =
+            column.presence.as_deref().map_or(0, |codes| codes.iter().map(|code| u64::from(*code != VALUE)).sum());
         let (slots, sum) = fingerprint(&column.values);
         self.absent += absent;
         self.values += slots - absent;
@@ -139,7 +140,8 @@ mod tests {
         let mut sink = Counting::new(Arc::clone(&kept));
         assert!(sink.deliver(&Batch { groups: vec![group], ..Batch::default() }).durable);
         let bytes = u64::from(b'a') + u64::from(b'b') + u64::from(b'c');
-        let expect = format!("read=0 insert=2 update=0 delete=0 truncate=0 values=3 absent=1 fingerprint={}", 4 + bytes);
+        let expect =
+            format!("read=0 insert=2 update=0 delete=0 truncate=0 values=3 absent=1 fingerprint={}", 4 + bytes);
         assert_eq!(*kept.lock().unwrap(), expect);
     }
 

@@ -240,7 +240,8 @@ mod tests {
 
     #[test]
     fn rows_are_read_from_the_log() {
-        let line = "2025-01-01T00:00:00.000001Z DEBUG walgate::deliver: batch delivered plugin=\"counter\" rows=3 to=0/2A";
+        let line =
+            "2025-01-01T00:00:00.000001Z DEBUG walgate::deliver: batch delivered plugin=\"counter\" rows=3 to=0/2A";
         assert_eq!(delivered_rows(line), Some(3));
         assert_eq!(delivered_rows("2025 INFO walgate: streaming rows=3"), None);
     }

@@ -35,7 +35,8 @@ pub(crate) fn command(source: &Source, transport: Transport, slot: &str, publica
 /// The server's own, else the newest that Debian installed; a client of any version speaks to a server of any other.
 fn program(major: u32) -> Result<PathBuf> {
     let own = postgres_bin(major).map(|bin| bin.join("pg_recvlogical"));
-    let installed = (15..=30).rev().map(|major| Path::new("/usr/lib/postgresql").join(format!("{major}/bin/pg_recvlogical")));
+    let installed =
+        (15..=30).rev().map(|major| Path::new("/usr/lib/postgresql").join(format!("{major}/bin/pg_recvlogical")));
     match own.into_iter().chain(installed).find(|path| path.exists()) {
         Some(path) => Ok(path),
         None => bail!("pg_recvlogical is not here; on Debian: apt-get install postgresql-client-15"),

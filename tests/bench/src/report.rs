@@ -117,9 +117,8 @@ impl Figures {
             ratio_eager: measured.against(|round| round.eager, streaming),
             ratio_walstream: measured.against(|round| round.walstream, streaming),
             ratio_walsender_cpu: measured.against(|round| Some(round.recvlogical), |pass| seconds(pass.walsender_cpu)),
-            ratio_host_cpu: measured.spread(|round| {
-                ratio(seconds(round.walgate.reader_cpu?), seconds(round.recvlogical.walsender_cpu))
-            }),
+            ratio_host_cpu: measured
+                .spread(|round| ratio(seconds(round.walgate.reader_cpu?), seconds(round.recvlogical.walsender_cpu))),
             host_cpu_us_per_row: measured.spread(|round| Some(seconds(round.walgate.reader_cpu?) * 1e6 / rows)),
             peak_rss_mib: measured.spread(|round| Some(round.walgate.peak_bytes? as f64 / f64::from(1 << 20))),
         }
@@ -202,7 +201,9 @@ fn short(spread: Option<Spread>, digits: usize) -> String {
 /// Columns as wide as their widest cell.
 fn table(f: &mut fmt::Formatter<'_>, rows: &[Vec<String>]) -> fmt::Result {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     for row in rows {
         let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
@@ -217,7 +218,11 @@ fn words(words: &[&str]) -> Vec<String> {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "Postgres {}, {} rounds, sides alternating; median (smallest-largest)\n", self.server, self.rounds)?;
+        writeln!(
+            f,
+            "Postgres {}, {} rounds, sides alternating; median (smallest-largest)\n",
+            self.server, self.rounds
+        )?;
         self.times(f)?;
         self.costs(f)?;
         self.latencies(f)?;
@@ -232,9 +237,27 @@ impl fmt::Display for Report {
 
 impl Report {
     fn times(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "Streaming time of walgate with a counting plugin, checkpoint and acknowledgement on, from the walsender's")?;
-        writeln!(f, "first appearance to the end (start-up of both sides left out, except under \"from spawn\"), divided by that of:")?;
-        let head = ["", "", "pg_recvlogical", "from spawn", "bare wire", "eager wire", "pg_walstream", "walgate s", "recvlogical s", "goal", ""];
+        writeln!(
+            f,
+            "Streaming time of walgate with a counting plugin, checkpoint and acknowledgement on, from the walsender's"
+        )?;
+        writeln!(
+            f,
+            "first appearance to the end (start-up of both sides left out, except under \"from spawn\"), divided by that of:"
+        )?;
+        let head = [
+            "",
+            "",
+            "pg_recvlogical",
+            "from spawn",
+            "bare wire",
+            "eager wire",
+            "pg_walstream",
+            "walgate s",
+            "recvlogical s",
+            "goal",
+            "",
+        ];
         let mut rows = vec![words(&head)];
         for measured in &self.measured {
             let figures = Figures::of(measured);
@@ -258,9 +281,26 @@ impl Report {
     }
 
     fn costs(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "CPU and memory. Walsender: CPU with walgate / with pg_recvlogical. Host: CPU of walgate / of pg_recvlogical's")?;
-        writeln!(f, "walsender. Sandbox: CPU of decode, minimize and deliver with the plugin / with the same sink compiled in.")?;
-        let head = ["", "", "walsender", "host", "host us/row", "peak MiB", "sandbox", "", "decode ns/row", "decode+deliver ns/row"];
+        writeln!(
+            f,
+            "CPU and memory. Walsender: CPU with walgate / with pg_recvlogical. Host: CPU of walgate / of pg_recvlogical's"
+        )?;
+        writeln!(
+            f,
+            "walsender. Sandbox: CPU of decode, minimize and deliver with the plugin / with the same sink compiled in."
+        )?;
+        let head = [
+            "",
+            "",
+            "walsender",
+            "host",
+            "host us/row",
+            "peak MiB",
+            "sandbox",
+            "",
+            "decode ns/row",
+            "decode+deliver ns/row",
+        ];
         let mut rows = vec![words(&head)];
         for measured in &self.measured {
             let (figures, sandbox) = (Figures::of(measured), measured.sandbox);
@@ -285,7 +325,10 @@ impl Report {
         if self.latency.is_empty() {
             return Ok(());
         }
-        writeln!(f, "Latency at 1,000 one-row transactions a second, microseconds from the commit's return to the line that walgate")?;
+        writeln!(
+            f,
+            "Latency at 1,000 one-row transactions a second, microseconds from the commit's return to the line that walgate"
+        )?;
         writeln!(f, "logs when the plugin has taken the batch, and to the commit message that pg_recvlogical prints:")?;
         let head = ["", "walgate p50", "p99", "pg_recvlogical p50", "p99", "ratio p50", "ratio p99", ""];
         let mut rows = vec![words(&head)];
@@ -352,7 +395,10 @@ mod tests {
         let number = |key: &str| entry.get(key).and_then(Value::as_f64).unwrap_or(f64::NAN);
         assert_eq!((entry["workload"].as_str(), entry["transport"].as_str()), (Some("a"), Some("tcp")));
         assert_eq!((number("ratio_recvlogical"), number("ratio_bare"), number("ratio_walsender_cpu")), (0.5, 1.0, 0.5));
-        assert_eq!((number("host_cpu_us_per_row"), number("peak_rss_mib"), number("sandbox_ratio")), (500.0, 64.0, 1.0));
+        assert_eq!(
+            (number("host_cpu_us_per_row"), number("peak_rss_mib"), number("sandbox_ratio")),
+            (500.0, 64.0, 1.0)
+        );
         assert_eq!(entry["ratio_recvlogical_range"], json!([0.4, 0.6]));
         assert_eq!(entry["ratio_walstream"], Value::Null);
     }

@@ -45,7 +45,8 @@ pub(crate) struct Sandbox {
 pub(crate) async fn measure(stretch: &Stretch, chunks: Vec<Bytes>, rounds: usize) -> Result<Sandbox> {
     let replay = Replay { chunks: chunks.into_iter().map(Chunk::detached).collect(), grant: grant(&stretch.tables) };
     let (guest, kept) = (guest_worker()?, Kept::default());
-    let native = Worker::native(Box::new(Counting::new(Arc::clone(&kept)))).context("the native sink cannot be started")?;
+    let native =
+        Worker::native(Box::new(Counting::new(Arc::clone(&kept)))).context("the native sink cannot be started")?;
     // Once to warm up, and to see how many times a sample has to go over a short recording.
     let warm_up = replay.sample(Some(&native), 1).await?;
     let passes = passes(warm_up.cpu);
@@ -69,7 +70,8 @@ pub(crate) async fn measure(stretch: &Stretch, chunks: Vec<Bytes>, rounds: usize
 /// Both sides from nothing over the same batches: their totals are equal.
 async fn same_work(replay: &Replay) -> Result<()> {
     let (guest, kept) = (guest_worker()?, Kept::default());
-    let native = Worker::native(Box::new(Counting::new(Arc::clone(&kept)))).context("the native sink cannot be started")?;
+    let native =
+        Worker::native(Box::new(Counting::new(Arc::clone(&kept)))).context("the native sink cannot be started")?;
     let theirs = replay.sample(Some(&guest), 1).await?.state;
     replay.sample(Some(&native), 1).await?;
     let (theirs, ours) = (theirs.context("the plugin keeps no totals")?, totals(&kept));

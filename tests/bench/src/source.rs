@@ -89,7 +89,8 @@ pub(crate) struct Source {
 impl Source {
     /// Starts a cluster of that version with two databases.
     pub(crate) async fn start(major: u32) -> Result<Self> {
-        let builder = SETTINGS.iter().fold(Cluster::builder(major), |builder, (name, value)| builder.setting(name, value));
+        let builder =
+            SETTINGS.iter().fold(Cluster::builder(major), |builder, (name, value)| builder.setting(name, value));
         let cluster = builder.start()?;
         for database in [DATABASE, STATE] {
             cluster.execute("postgres", &format!("CREATE DATABASE {database}")).await?;

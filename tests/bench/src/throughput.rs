@@ -66,7 +66,8 @@ pub(crate) async fn measure(
     options: &Options,
 ) -> Result<Vec<Measured>> {
     note(&format!("workload {}: {}", workload.name, workload.about));
-    let stretch = source.fill(workload).await.with_context(|| format!("workload {} cannot be written", workload.name))?;
+    let stretch =
+        source.fill(workload).await.with_context(|| format!("workload {} cannot be written", workload.name))?;
     let recording = bare::record(source, &stretch).await?;
     let sandbox = sandbox::measure(&stretch, recording, options.rounds()).await.context("comparing the sandbox")?;
     let mut measured = Vec::new();

@@ -115,13 +115,16 @@ impl Runner {
         let cache = self.folder.path().join("cache");
         let (url, state) = (source.url(transport), source.state_url(transport));
         write(&plugin.join("plugin.toml"), &grants(tables))?;
-        write(&folder.path().join("walgate.toml"), &format!(
-            "[source]\nurl = \"{url}\"\nslot = \"{slot}\"\npublications = [\"{publication}\"]\n\
+        write(
+            &folder.path().join("walgate.toml"),
+            &format!(
+                "[source]\nurl = \"{url}\"\nslot = \"{slot}\"\npublications = [\"{publication}\"]\n\
              [state]\nurl = \"{state}\"\n\
              [plugins]\ndir = \"plugins\"\ncache_dir = \"{}\"\n\
              [api]\nlisten = \"{api}\"\n[log]\nlevel = \"{level}\"\n",
-            cache.display()
-        ))?;
+                cache.display()
+            ),
+        )?;
         Ok(Site { folder, api })
     }
 }

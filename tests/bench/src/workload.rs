@@ -112,11 +112,8 @@ fn many_tables(rows: u64) -> Workload {
 
 fn mostly_unpublished(written: u64) -> Workload {
     let rows = written / PUBLISHED_EVERY;
-    let insert = format!(
-        "IF t % {PUBLISHED_EVERY} = 0 THEN {} ELSE {} END IF;",
-        insert_run("h"),
-        insert_run("h_unpublished")
-    );
+    let insert =
+        format!("IF t % {PUBLISHED_EVERY} = 0 THEN {} ELSE {} END IF;", insert_run("h"), insert_run("h_unpublished"));
     Workload {
         name: "h",
         about: format!("{rows} rows of 5 small columns among {} in a table that is not published", written - rows),
@@ -176,11 +173,14 @@ mod tests {
     #[test]
     fn round_robin_writes_every_table_twice_in_turn() {
         let fill = many_tables(200).fill;
-        let places: Vec<usize> = ["g1 ", "g50 ", "g1 "].iter().scan(0, |from, table| {
-            let at = *from + fill[*from..].find(&format!("INSERT INTO {table}"))?;
-            *from = at + 1;
-            Some(at)
-        }).collect();
+        let places: Vec<usize> = ["g1 ", "g50 ", "g1 "]
+            .iter()
+            .scan(0, |from, table| {
+                let at = *from + fill[*from..].find(&format!("INSERT INTO {table}"))?;
+                *from = at + 1;
+                Some(at)
+            })
+            .collect();
         assert_eq!(places.len(), 3);
         assert_eq!(fill.matches("INSERT INTO").count(), 100);
     }

@@ -14,3 +14,6 @@ mod row;
 pub use message::{Begin, Commit, Message, MessageBody, Origin, RelationBody, RelationColumn, TruncateBody, TypeBody};
 pub use reader::{DecodeError, DecodeErrorKind};
 pub use row::{Cell, OldRow, RowBody, RowKind, TupleWalk};
+
+#[cfg(test)]
+mod tests;

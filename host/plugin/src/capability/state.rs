@@ -185,8 +185,13 @@ mod tests {
 
     #[test]
     fn every_limit_refuses_and_changes_nothing() {
-        let limits =
-            Limits { state_keys: 2, state_key_bytes: 3, state_value_bytes: 4, state_total_bytes: 8, ..Limits::default() };
+        let limits = Limits {
+            state_keys: 2,
+            state_key_bytes: 3,
+            state_value_bytes: 4,
+            state_total_bytes: 8,
+            ..Limits::default()
+        };
         let mut host = host(limits);
         assert_eq!(set(&mut host, "long", b""), Err(OVER_LIMIT.into()));
         assert_eq!(set(&mut host, "k", b"12345"), Err(OVER_LIMIT.into()));
