@@ -293,7 +293,7 @@ fn digit(text: &[u8]) -> Option<(i64, &[u8])> {
 fn two_digits(text: &[u8]) -> Option<(i64, &[u8])> {
     let (&[high, low], rest) = text.split_first_chunk()?;
     let (high, low) = (high.wrapping_sub(b'0'), low.wrapping_sub(b'0'));
-    (high <= 9 && low <= 9).then_some((i64::from(high * 10 + low), rest))
+    (high <= 9 && low <= 9).then_some((i64::from(high) * 10 + i64::from(low), rest))
 }
 
 /// Four to seven digits.

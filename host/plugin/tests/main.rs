@@ -2,6 +2,7 @@
 //!
 //! The guests are the programs of `tests/programs`, as components in the folder that `WALGATE_GUESTS` names. A missing one
 //! fails its test and says how to build it. What needs no toolchain is tested beside the code, with guests in text.
+#![allow(clippy::expect_used, clippy::panic, reason = "the fixtures of a test may fail loudly")]
 
 mod answers;
 

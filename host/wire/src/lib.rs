@@ -63,7 +63,7 @@ pub use config::{
 pub use connection::{Connection, Row, SystemIdentity};
 pub use error::{Class, WireError};
 pub use frame::{Frame, FrameError, Frames, MAX_STREAM_MESSAGE_BYTES};
-pub use pump::StreamEnd;
+pub use pump::{StreamEnd,PAUSE_US,PAUSED_US};
 pub use quote::{identifier, literal};
 pub use slot::{CreatedSlot, SlotInfo, SlotOptions};
 pub use stats::{PumpCounts, PumpStats};

@@ -31,6 +31,11 @@ use crate::verdict::Phase;
 /// Half a millisecond asked of a timer that counts whole ones is between half and one and a half in fact, so about one
 /// on average; see [`crate::pacing`] for what it gains.
 const PAUSE: Duration = Duration::from_micros(500);
+/// x
+pub static PAUSE_US: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(500);
+/// x
+pub static PAUSED_US: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
 
 /// How long a stop waits for the server's goodbye. The final status is on its way before; only a clean end is at stake.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -92,6 +97,7 @@ impl CopyStream {
                 return Err(error);
             }
             let now = Instant::now();
+            if let Some(at) = resume { if at <= now && tokio::runtime::Handle::current().runtime_flavor() != tokio::runtime::RuntimeFlavor::CurrentThread { PAUSED_US.fetch_add((now - at).as_micros() as u64 + PAUSE_US.load(Relaxed), Relaxed); } }
             resume = resume.filter(|at| *at > now);
             let reading = blocked.is_none() && resume.is_none();
             // Also answers what the last read asked for, before any pause and with the newest flush position.
@@ -173,7 +179,8 @@ impl CopyStream {
         let pause = self.pacing.pause_after(filled.bytes, filled.drained, now);
         Ok(pause.then(|| {
             stats.pauses.fetch_add(1, Relaxed);
-            now + PAUSE
+            if tokio::runtime::Handle::current().runtime_flavor() == tokio::runtime::RuntimeFlavor::CurrentThread { std::thread::sleep(Duration::from_micros(PAUSE_US.load(Relaxed))); PAUSED_US.fetch_add(now.elapsed().as_micros() as u64, Relaxed); return now; }
+            now + Duration::from_micros(PAUSE_US.load(Relaxed))
         }))
     }
 

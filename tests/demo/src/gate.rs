@@ -8,8 +8,9 @@
 //! walgate.toml   plugins/NAME/{plugin.wasm,plugin.toml}   cache/   output/changes.ndjson   logs/   answers/   state/
 //! ```
 
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -52,8 +53,10 @@ impl Gate {
     ///
     /// Fails when the guests are not built, with the command that builds them.
     pub(crate) fn lay_out(folder: &Path, source_url: &str) -> Result<Self> {
+        // walgate loads code from its cache, so it insists that nobody else can write there; nobody else need read the rest.
         for name in ["cache", "output", "logs", "answers", "state"] {
-            fs::create_dir(folder.join(name)).with_context(|| format!("cannot make the folder {name}"))?;
+            let made = DirBuilder::new().mode(0o700).create(folder.join(name));
+            made.with_context(|| format!("cannot make the folder {name}"))?;
         }
         let api = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         write(&folder.join("walgate.toml"), &configuration(source_url, api))?;
@@ -209,7 +212,8 @@ impl Gate {
     /// The log of the process that ended last.
     fn last_log(&self) -> String {
         let names = fs::read_dir(self.folder.join("logs")).into_iter().flatten().flatten();
-        let last = names.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "err")).max();
+        let last =
+            names.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "err")).max();
         last.and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default()
     }
 }
@@ -256,7 +260,10 @@ mod tests {
     fn email_and_phone_are_in_no_grant() {
         for (_, more) in PLUGINS {
             let text = manifest(more);
-            assert!(text.contains("name = \"customers\"\ncolumns = \"*\"\nexcept = [\"email\", \"phone\"]\n"), "{text}");
+            assert!(
+                text.contains("name = \"customers\"\ncolumns = \"*\"\nexcept = [\"email\", \"phone\"]\n"),
+                "{text}"
+            );
             assert_eq!(text.matches("[[grant.table]]").count(), TABLES.len());
         }
     }

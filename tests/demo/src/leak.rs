@@ -129,9 +129,6 @@ mod tests {
         let findings = needles().search(folder.path()).unwrap();
         assert_eq!((findings.leaked, findings.files, findings.bytes), (3, 3, 49));
         let places = [("a/b/log", 2), ("a/of x.canary.invalid", 1)];
-        assert_eq!(
-            findings.places,
-            places.map(|(file, occurrences)| Place { file: PathBuf::from(file), occurrences })
-        );
+        assert_eq!(findings.places, places.map(|(file, occurrences)| Place { file: PathBuf::from(file), occurrences }));
     }
 }

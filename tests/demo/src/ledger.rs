@@ -4,7 +4,7 @@
 //! would hide a change that arrived twice, or one that a later change made up for. Refuses to know walgate and SQL.
 //! Read next: `tally.rs`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -47,7 +47,7 @@ pub(crate) struct Ledger {
 }
 
 /// How the rows of one table differ from the source.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Comparison {
     /// Rows at the source.
     pub(crate) source: u64,
@@ -55,6 +55,8 @@ pub(crate) struct Comparison {
     pub(crate) rebuilt: u64,
     /// Rows that are missing, superfluous, or hold another value.
     pub(crate) wrong: u64,
+    /// Columns that differ in rows that both have, and in how many.
+    pub(crate) columns: BTreeMap<String, u64>,
 }
 
 impl Ledger {
@@ -124,15 +126,32 @@ impl Ledger {
 
     /// Compares a table with the rows of the source, in both directions.
     pub(crate) fn compare(&self, table: &Table, source: &[Row]) -> Comparison {
-        let Some(mirror) = self.mirrors.iter().find(|mirror| mirror.table.name == table.name) else {
-            return Comparison { source: source.len() as u64, rebuilt: 0, wrong: source.len() as u64 };
-        };
-        let found = |row: &Row| mirror.table.key_of(row).and_then(|key| mirror.rows.get(&key));
-        let at_hand = source.iter().filter(|row| found(row).is_some()).count();
-        let equal = source.iter().filter(|row| found(row) == Some(row)).count();
-        let wrong = (source.len() - equal) + (mirror.rows.len().saturating_sub(at_hand));
-        Comparison { source: source.len() as u64, rebuilt: mirror.rows.len() as u64, wrong: wrong as u64 }
+        let mut found = Comparison { source: source.len() as u64, ..Comparison::default() };
+        let rebuilt = self.mirrors.iter().find(|mirror| mirror.table.name == table.name).map(|mirror| &mirror.rows);
+        found.rebuilt = rebuilt.map_or(0, HashMap::len) as u64;
+        let mut at_hand = 0;
+        for row in source {
+            let Some(ours) = table.key_of(row).and_then(|key| rebuilt?.get(&key)) else {
+                found.wrong += 1;
+                continue;
+            };
+            at_hand += 1;
+            found.wrong += u64::from(ours != row);
+            for column in differing(ours, row) {
+                *found.columns.entry(column.to_owned()).or_default() += 1;
+            }
+        }
+        // What is rebuilt and not at the source.
+        found.wrong += found.rebuilt.saturating_sub(at_hand);
+        found
     }
+}
+
+/// The names of columns that one row has and the other has not, or with another value.
+fn differing<'a>(ours: &'a Row, theirs: &'a Row) -> impl Iterator<Item = &'a str> {
+    let changed = theirs.iter().filter(|(column, value)| ours.get(*column) != Some(value));
+    let surplus = ours.iter().filter(|(column, _)| !theirs.contains_key(*column));
+    changed.chain(surplus).map(|(column, _)| column.as_str())
 }
 
 impl Mirror {
@@ -182,7 +201,8 @@ impl Mirror {
 impl Table {
     /// The primary key of a row as one text, when all of it is there.
     fn key_of(&self, row: &Row) -> Option<String> {
-        let parts: Option<Vec<String>> = self.key.iter().map(|column| row.get(*column).map(ToString::to_string)).collect();
+        let parts: Option<Vec<String>> =
+            self.key.iter().map(|column| row.get(*column).map(ToString::to_string)).collect();
         Some(parts?.join(" "))
     }
 }

@@ -50,7 +50,7 @@ fn a_good_file_is_good() {
     check(GOOD.iter().copied(), 0, 0);
     let ledger = replay(GOOD.iter().copied());
     assert_eq!(ledger.arrived().total(), GOOD.len() as u64);
-    assert_eq!(ledger.compare(&TABLES[0], &source()[0]), Comparison { source: 2, rebuilt: 2, wrong: 0 });
+    assert_eq!(ledger.compare(&TABLES[0], &source()[0]), Comparison { source: 2, rebuilt: 2, ..Comparison::default() });
 }
 
 #[test]
@@ -69,7 +69,8 @@ fn every_dropped_line_is_one_lost_change_or_more() {
 #[test]
 fn every_doubled_line_is_one_repeat_and_loses_nothing() {
     for doubled in 0..GOOD.len() {
-        let lines = GOOD.iter().enumerate().flat_map(|(at, line)| std::iter::repeat_n(*line, 1 + usize::from(at == doubled)));
+        let lines =
+            GOOD.iter().enumerate().flat_map(|(at, line)| std::iter::repeat_n(*line, 1 + usize::from(at == doubled)));
         check(lines, 0, 1);
     }
     check(GOOD.iter().chain(&GOOD[3..6]).copied(), 0, 3);
@@ -89,8 +90,21 @@ fn a_wrong_value_a_surplus_row_and_a_missing_value_are_each_lost() {
     check(with(9, r#""id":4"#, r#""id":5"#).iter().map(String::as_str), 2, 0);
     // A change nobody made: the counts tell, although it undoes itself in the rows.
     let surplus = r#"{"commit_lsn":"0/80","xid":8,"ord":0,"op":"truncate","schema":"public","table":"orders"}"#;
-    let again = r#"{"commit_lsn":"0/80","xid":8,"ord":1,"op":"insert","schema":"public","table":"orders","after":{"id":8}}"#;
+    let again =
+        r#"{"commit_lsn":"0/80","xid":8,"ord":1,"op":"insert","schema":"public","table":"orders","after":{"id":8}}"#;
     check(GOOD.iter().copied().chain([surplus, again]), 2, 0);
+}
+
+#[test]
+fn the_columns_that_differ_are_named() {
+    let ledger = replay(GOOD.iter().copied());
+    let source: Vec<Row> = [json!({"id": 3, "name": "x", "visits": 1}), json!({"id": 4, "name": "y"})]
+        .iter()
+        .map(|row| row.as_object().unwrap().clone())
+        .collect();
+    let found = ledger.compare(&TABLES[0], &source);
+    assert_eq!(found.wrong, 2);
+    assert_eq!(found.columns, BTreeMap::from([("name".to_owned(), 2), ("visits".to_owned(), 1)]));
 }
 
 #[test]
@@ -103,7 +117,9 @@ fn lines_out_of_commit_order_are_told() {
 #[test]
 fn a_torn_or_foreign_line_fails_and_quotes_nothing() {
     let mut ledger = Ledger::new();
-    for line in [&GOOD[0][..60], r#"{"secret":"x"}"#, &GOOD[0].replace("insert", "secret"), &GOOD[0].replace("0/10", "secret")] {
+    for line in
+        [&GOOD[0][..60], r#"{"secret":"x"}"#, &GOOD[0].replace("insert", "secret"), &GOOD[0].replace("0/10", "secret")]
+    {
         let error = format!("{:#}", ledger.apply(line).unwrap_err());
         assert!(!error.contains("secret"), "{error}");
     }

@@ -45,6 +45,8 @@ pub(crate) struct Rows {
     pub(crate) rebuilt: u64,
     /// Missing, superfluous or different.
     pub(crate) wrong: u64,
+    /// Columns that differ, and in how many rows.
+    pub(crate) wrong_columns: BTreeMap<String, u64>,
 }
 
 /// Changes made at the source, and those that arrived at each sink.
@@ -104,7 +106,11 @@ impl Report {
             "wrong"
         );
         for (name, rows) in &self.tables {
-            page += &format!("  {name:<14}{:>12}{:>12}{:>9}\n", rows.source, rows.rebuilt, rows.wrong);
+            page += &format!("  {name:<14}{:>12}{:>12}{:>9}", rows.source, rows.rebuilt, rows.wrong);
+            for (column, rows) in &rows.wrong_columns {
+                page += &format!("   {column} in {rows} rows");
+            }
+            page += "\n";
         }
         page += &format!(
             "\n  changes made {}, in the NDJSON file {}, counted by the counter {}\n\n",
@@ -127,11 +133,13 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
+        let wrong_columns = BTreeMap::from([("due".to_owned(), 1)]);
+        let rows = Rows { source: 7, rebuilt: 8, wrong: 2, wrong_columns };
         Report {
             lost: 0,
             repeated: 0,
             leaked: 2,
-            tables: BTreeMap::from([("orders", Rows { source: 7, rebuilt: 8, wrong: 1 })]),
+            tables: BTreeMap::from([("orders", rows)]),
             changes: Changes { made: 12, ndjson: 11, counter: 12 },
             kills: 1,
             killed_after_rows: 34_000,
@@ -155,7 +163,10 @@ mod tests {
     #[test]
     fn the_page_names_the_place_of_a_leak_and_only_zeros_are_clean() {
         let page = report().page();
-        assert!(page.contains("in logs/1") && page.contains("12 changes in 1.5 s"), "{page}");
+        assert!(
+            page.contains("in logs/1") && page.contains("due in 1 rows") && page.contains("12 changes in 1.5 s"),
+            "{page}"
+        );
         assert!(!report().is_clean());
         assert!(Report { leaked: 0, ..report() }.is_clean());
         assert!(!Report { leaked: 0, lost: 1, ..report() }.is_clean());

@@ -3,6 +3,7 @@
 //! Holds: the order of the steps and their deadlines. Refuses to know SQL, file formats and configuration.
 //! Read next: `workload.rs`, `ledger.rs`, `leak.rs`.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -132,7 +133,8 @@ async fn crash(gate: &mut Gate, clerk: &mut Clerk, mut importer: Clerk, progress
     gate.kill()?;
     let imported = import.await.context("the import ended unexpectedly")??;
     let killed_after_rows = imported_lines(&output, start)?;
-    progress.say(&format!("walgate got SIGKILL when {killed_after_rows} rows of it were in the file; the shop goes on"));
+    progress
+        .say(&format!("walgate got SIGKILL when {killed_after_rows} rows of it were in the file; the shop goes on"));
     Ok(Crash { imported, killed_after_rows })
 }
 
@@ -180,7 +182,8 @@ async fn delivered(gate: &mut Gate, mark: &str) -> Result<Lsn> {
         let end = read_from(&output, length(&output)?.saturating_sub(END_BYTES))?;
         let text = String::from_utf8_lossy(&end);
         let line = text.split_inclusive('\n').find(|line| line.ends_with('\n') && line.contains(&name));
-        let commit = line.and_then(|line| line.split_once("\"commit_lsn\":\"")).and_then(|(_, rest)| rest.split_once('"'));
+        let commit =
+            line.and_then(|line| line.split_once("\"commit_lsn\":\"")).and_then(|(_, rest)| rest.split_once('"'));
         commit.map(|(lsn, _)| lsn.parse().context("commit_lsn")).transpose()
     })
     .await
@@ -189,10 +192,11 @@ async fn delivered(gate: &mut Gate, mark: &str) -> Result<Lsn> {
 /// Everything the two judges have to say; what only the caller knows is left at zero.
 async fn judge(gate: &Gate, client: &Client, run: &str, made: Tally) -> Result<Report> {
     let ledger = Ledger::read(&gate.output())?;
-    let mut tables = std::collections::BTreeMap::new();
+    let mut tables = BTreeMap::new();
     for table in &TABLES {
         let found = ledger.compare(table, &shop::rows(client, table).await?);
-        tables.insert(table.name, Rows { source: found.source, rebuilt: found.rebuilt, wrong: found.wrong });
+        let (source, rebuilt, wrong) = (found.source, found.rebuilt, found.wrong);
+        tables.insert(table.name, Rows { source, rebuilt, wrong, wrong_columns: found.columns });
     }
     let wrong = tables.values().map(|rows| rows.wrong).sum();
     let counted = state::counted(client).await?;

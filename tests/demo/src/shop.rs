@@ -125,7 +125,8 @@ pub(crate) async fn rows(client: &Client, table: &Table) -> Result<Vec<Row>> {
     let sql = format!("SELECT json_build_object({})::text FROM {}", members.join(", "), table.name);
     client.batch_execute("SET TimeZone = 'UTC'").await.context("cannot set the time zone")?;
     let rows = client.query(&sql, &[]).await.with_context(|| format!("cannot read {}", table.name))?;
-    let parse = |row: &tokio_postgres::Row| serde_json::from_str(row.try_get::<_, &str>(0)?).map_err(anyhow::Error::from);
+    let parse =
+        |row: &tokio_postgres::Row| serde_json::from_str(row.try_get::<_, &str>(0)?).map_err(anyhow::Error::from);
     // The cause is left out: it could quote a value.
     rows.iter().map(parse).collect::<Result<_>>().map_err(|_| anyhow::anyhow!("a row of {} is no JSON", table.name))
 }

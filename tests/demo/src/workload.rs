@@ -70,13 +70,19 @@ impl Clerk {
         .await?;
         self.commit(&[
             rows(Update, "UPDATE orders SET status = 'shipped', paid = true, due = due + 7 WHERE id % 3 = 0"),
-            rows(Update, "UPDATE customers SET email = mail(id, 1), phone = phone(id, 1) WHERE id <= 500 AND id % 4 = 1"),
+            rows(
+                Update,
+                "UPDATE customers SET email = mail(id, 1), phone = phone(id, 1) WHERE id <= 500 AND id % 4 = 1",
+            ),
             rows(Update, "UPDATE customers SET visits = visits + 1, name = NULL WHERE id <= 500 AND id % 8 = 2"),
         ])
         .await?;
         // The large value of a row stays unsent although its key changes.
         self.commit(&[
-            rows(Update, "UPDATE order_items SET order_id = order_id + 500000 WHERE order_id < 500 AND order_id % 20 = 0"),
+            rows(
+                Update,
+                "UPDATE order_items SET order_id = order_id + 500000 WHERE order_id < 500 AND order_id % 20 = 0",
+            ),
             rows(Update, "UPDATE orders SET id = id + 500000 WHERE id < 500 AND id % 20 = 0"),
             rows(Update, "UPDATE customers SET id = id + 500000 WHERE id < 500 AND id % 100 = 30"),
         ])

@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -23,6 +23,7 @@ use crate::wait::wait_for;
 /// How to start a process; see [`Walgate::command`].
 #[derive(Clone, Debug, Default)]
 pub struct WalgateCommand {
+    program: Option<PathBuf>,
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
     api: Option<SocketAddr>,
@@ -30,6 +31,12 @@ pub struct WalgateCommand {
 }
 
 impl WalgateCommand {
+    /// Starts this program instead of the built binary, such as another version of it.
+    pub fn program(mut self, path: impl Into<PathBuf>) -> Self {
+        self.program = Some(path.into());
+        self
+    }
+
     /// Adds one argument.
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
         self.args.push(arg.as_ref().to_owned());
@@ -66,7 +73,7 @@ impl WalgateCommand {
     pub fn spawn(self) -> Result<Walgate> {
         let logs = tempfile::Builder::new().prefix("wg-log-").tempdir().context("cannot make a folder for logs")?;
         let open = |name: &str| File::create(logs.path().join(name)).context("cannot make a log");
-        let process = Command::new(walgate_bin()?)
+        let process = Command::new(self.program.map_or_else(walgate_bin, Ok)?)
             .args(&self.args)
             .envs(self.env)
             .stdin(Stdio::null())

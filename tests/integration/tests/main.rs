@@ -1,0 +1,32 @@
+//! The real binary on real servers: what an operator and a plugin author meet.
+//!
+//! Holds: one module a subject; every test runs on each major of `WALGATE_MAJORS` (15 and 18 unless said otherwise).
+//! Never knows: the insides of walgate. What is asserted is what can be seen from outside: exit codes, messages, the
+//! API, files, and the server's own views. Read next: `scene.rs`.
+
+mod bad_plugins;
+mod bad_start;
+mod faults;
+mod main_path;
+mod scene;
+mod values;
+
+/// Makes a test of every scenario in a module: each runs on all majors and names the one it failed on.
+macro_rules! scenarios {
+    ($($name:ident),* $(,)?) => {
+        $(
+            mod $name {
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn on_every_major() -> anyhow::Result<()> {
+                    for major in walgate_harness::majors() {
+                        if let Err(error) = super::$name(major).await {
+                            return Err(error.context(format!("on Postgres {major}")));
+                        }
+                    }
+                    Ok(())
+                }
+            }
+        )*
+    };
+}
+pub(crate) use scenarios;
