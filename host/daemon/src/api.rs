@@ -11,17 +11,24 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 
 use crate::exit::Failure;
+use crate::plugins::Workers;
 use crate::status::{Board, Phase};
 
 /// What the routes read.
 #[derive(Clone)]
 struct Shared {
     board: Board,
+    workers: Workers,
     metrics: PrometheusHandle,
 }
 
 /// Listens and serves until the process ends.
-pub(crate) async fn serve(listen: std::net::SocketAddr, board: Board, metrics: PrometheusHandle) -> Result<(), Failure> {
+pub(crate) async fn serve(
+    listen: std::net::SocketAddr,
+    board: Board,
+    workers: Workers,
+    metrics: PrometheusHandle,
+) -> Result<(), Failure> {
     let listener = TcpListener::bind(listen).await.map_err(|error| {
         Failure::unavailable(format!("api.listen {listen} cannot be used: {error}; choose another port in [api]"))
     })?;
@@ -30,7 +37,7 @@ pub(crate) async fn serve(listen: std::net::SocketAddr, board: Board, metrics: P
         .route("/healthz", get(health))
         .route("/readyz", get(ready))
         .route("/metrics", get(prometheus))
-        .with_state(Shared { board, metrics });
+        .with_state(Shared { board, workers, metrics });
     tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, routes).await {
             tracing::error!(%error, "the API ended");
@@ -60,6 +67,7 @@ async fn ready(State(shared): State<Shared>) -> impl IntoResponse {
 }
 
 async fn prometheus(State(shared): State<Shared>) -> impl IntoResponse {
+    shared.workers.publish();
     shared.metrics.run_upkeep();
     shared.metrics.render()
 }

@@ -3,7 +3,7 @@
 //! Holds: loading at start, one plugin at a time, so that a bad one never hides or disturbs another.
 //! Refuses to know delivery. Read next: [`crate::pipeline`].
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use walgate_core::grant::Grant;
 use walgate_plugin::{Component, Description, Engine, Found, FoundState, Manifest, Worker};
@@ -34,6 +34,38 @@ pub(crate) struct NotRunning {
 pub(crate) struct Directory {
     pub(crate) loaded: Vec<Loaded>,
     pub(crate) not_running: Vec<NotRunning>,
+}
+
+/// The workers whose own metrics are shown with ours.
+#[derive(Clone, Default)]
+pub(crate) struct Workers(Arc<Mutex<Vec<(String, Arc<Worker>)>>>);
+
+impl Workers {
+    pub(crate) fn add(&self, loaded: &[Loaded]) {
+        let mut workers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        workers.extend(loaded.iter().map(|plugin| (plugin.name.clone(), Arc::clone(&plugin.worker))));
+    }
+
+    /// Copies what plugins counted into the registry, as `walgate_plugin_<name>` with the plugin as the only label. The
+    /// names are checked and capped by the worker.
+    pub(crate) fn publish(&self) {
+        for (plugin, worker) in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let snapshot = worker.metrics();
+            for (name, value) in snapshot.counters {
+                metrics::counter!(format!("walgate_plugin_{name}"), "plugin" => plugin.clone()).absolute(value);
+            }
+            for (name, seen) in snapshot.observations {
+                let gauge = |part: &str, value: f64| {
+                    metrics::gauge!(format!("walgate_plugin_{name}_{part}"), "plugin" => plugin.clone()).set(value);
+                };
+                gauge("count", seen.count as f64);
+                gauge("sum", seen.sum);
+                gauge("min", seen.min);
+                gauge("max", seen.max);
+            }
+            metrics::counter!("walgate_plugin_metrics_dropped_total", "plugin" => plugin.clone()).absolute(snapshot.dropped);
+        }
+    }
 }
 
 /// Loads every entry of the plugin directory.

@@ -11,10 +11,14 @@ const US_PER_DAY: i64 = 86_400 * US_PER_SECOND;
 /// Days in 400 Gregorian years, after which the calendar repeats.
 const DAYS_PER_ERA: i64 = 146_097;
 
-/// Days from 0000-03-01 to 1970-01-01: the algorithm counts years from March, so that the leap day comes last.
-const DAYS_TO_UNIX_EPOCH: i64 = 719_468;
+/// Days from 0000-03-01 to 2000-01-01, where Postgres and the contract count from: the algorithm counts years from March,
+/// so that the leap day comes last.
+const DAYS_TO_EPOCH: i64 = 730_425;
 
-/// A `date`: days from 1970-01-01 in the proleptic Gregorian calendar.
+/// Days from 1970-01-01 to 2000-01-01.
+const UNIX_DAYS: i64 = 10_957;
+
+/// A `date`: days from 2000-01-01 in the proleptic Gregorian calendar.
 ///
 /// Prints as Postgres does under `DateStyle ISO`: `2024-02-29`, `0044-03-15 BC`, `infinity`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,6 +40,11 @@ impl Date {
         // A day that the month does not have lands in the next month, so the round trip finds it.
         let exists = civil_from_days(days) == (i64::from(year), month, day);
         i32::try_from(days).ok().filter(|_| exists).map(Date).filter(|date| date.is_finite())
+    }
+
+    /// Days from 1970-01-01; none for the infinities.
+    pub fn unix_days(self) -> Option<i64> {
+        self.is_finite().then(|| i64::from(self.0) + UNIX_DAYS)
     }
 
     /// False for the two infinities.
@@ -67,7 +76,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// A `timestamp` or `timestamptz`: microseconds from 1970-01-01 00:00, in UTC for `timestamptz`.
+/// A `timestamp` or `timestamptz`: microseconds from 2000-01-01 00:00, in UTC for `timestamptz`.
 ///
 /// Prints as Postgres prints a `timestamp` under `DateStyle ISO`: `2024-02-29 12:30:00.5`, `0044-03-15 12:00:00 BC`,
 /// `infinity`. [`Timestamp::text`] and [`Timestamp::iso`] give the other forms.
@@ -79,6 +88,13 @@ impl Timestamp {
     pub const INFINITY: Timestamp = Timestamp(i64::MAX);
     /// Earlier than every timestamp.
     pub const NEG_INFINITY: Timestamp = Timestamp(i64::MIN);
+
+    /// Microseconds from 1970-01-01 00:00, in 128 bits because the last thirty years of Postgres do not fit 64; none for
+    /// the infinities.
+    pub fn unix_us(self) -> Option<i128> {
+        let finite = self != Self::INFINITY && self != Self::NEG_INFINITY;
+        finite.then(|| i128::from(self.0) + i128::from(UNIX_DAYS * US_PER_DAY))
+    }
 
     /// False for the two infinities.
     pub fn is_finite(self) -> bool {
@@ -172,7 +188,7 @@ fn write_clock(f: &mut fmt::Formatter<'_>, us_of_day: i64) -> fmt::Result {
 
 /// Year, month and day of a day number; the well-known era algorithm of Howard Hinnant.
 fn civil_from_days(days: i64) -> (i64, u32, u32) {
-    let shifted = days + DAYS_TO_UNIX_EPOCH;
+    let shifted = days + DAYS_TO_EPOCH;
     let era = shifted.div_euclid(DAYS_PER_ERA);
     let day_of_era = shifted.rem_euclid(DAYS_PER_ERA);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -190,7 +206,7 @@ fn days_from_civil(year: i64, month: u32, day: u32) -> i64 {
     let year_of_era = year.rem_euclid(400);
     let march_month = i64::from((month + 9) % 12);
     let day_of_year = (153 * march_month + 2) / 5 + i64::from(day) - 1;
-    era * DAYS_PER_ERA + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - DAYS_TO_UNIX_EPOCH
+    era * DAYS_PER_ERA + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - DAYS_TO_EPOCH
 }
 
 #[cfg(test)]
@@ -205,25 +221,25 @@ mod tests {
 
     #[test]
     fn dates_print_as_postgres_prints_them() {
-        check_date(0, "1970-01-01");
-        check_date(-1, "1969-12-31");
-        check_date(19_782, "2024-02-29");
-        check_date(11_016, "2000-02-29");
-        check_date(-719_162, "0001-01-01");
-        check_date(-719_163, "0001-12-31 BC");
-        check_date(-735_160, "0044-03-15 BC");
+        check_date(-10_957, "1970-01-01");
+        check_date(-10_958, "1969-12-31");
+        check_date(8_825, "2024-02-29");
+        check_date(59, "2000-02-29");
+        check_date(-730_119, "0001-01-01");
+        check_date(-730_120, "0001-12-31 BC");
+        check_date(-746_117, "0044-03-15 BC");
         // The edges: Julian day 0, which Postgres prints in the Gregorian calendar, and the last date it takes.
-        check_date(-2_440_588, "4714-11-24 BC");
-        check_date(2_145_042_905, "5874897-12-31");
+        check_date(-2_451_545, "4714-11-24 BC");
+        check_date(2_145_031_948, "5874897-12-31");
         check_date(i32::MAX, "infinity");
         check_date(i32::MIN, "-infinity");
     }
 
     #[test]
     fn dates_are_made_from_days_that_exist() {
-        assert_eq!(Date::from_ymd(-43, 3, 15), Some(Date(-735_160)));
-        assert_eq!(Date::from_ymd(-4713, 11, 24), Some(Date(-2_440_588)));
-        assert_eq!(Date::from_ymd(5_874_897, 12, 31), Some(Date(2_145_042_905)));
+        assert_eq!(Date::from_ymd(-43, 3, 15), Some(Date(-746_117)));
+        assert_eq!(Date::from_ymd(-4713, 11, 24), Some(Date(-2_451_545)));
+        assert_eq!(Date::from_ymd(5_874_897, 12, 31), Some(Date(2_145_031_948)));
         assert_eq!(Date::from_ymd(2023, 2, 29), None);
         assert_eq!(Date::from_ymd(1900, 2, 29), None);
         assert_eq!(Date::from_ymd(2024, 13, 1), None);
@@ -249,28 +265,29 @@ mod tests {
 
     #[test]
     fn timestamps_print_as_postgres_prints_them() {
-        check_timestamp(0, "1970-01-01 00:00:00", "1970-01-01 00:00:00+00", "1970-01-01T00:00:00+00:00");
+        check_timestamp(0, "2000-01-01 00:00:00", "2000-01-01 00:00:00+00", "2000-01-01T00:00:00+00:00");
         check_timestamp(
             -1,
-            "1969-12-31 23:59:59.999999",
-            "1969-12-31 23:59:59.999999+00",
-            "1969-12-31T23:59:59.999999+00:00",
+            "1999-12-31 23:59:59.999999",
+            "1999-12-31 23:59:59.999999+00",
+            "1999-12-31T23:59:59.999999+00:00",
         );
         let ides = i64::from(Date::from_ymd(-43, 3, 15).unwrap().0) * US_PER_DAY + US_PER_DAY / 2;
         check_timestamp(ides, "0044-03-15 12:00:00 BC", "0044-03-15 12:00:00+00 BC", "0044-03-15T12:00:00+00:00 BC");
         check_timestamp(
-            -2_440_588 * US_PER_DAY,
+            -2_451_545 * US_PER_DAY,
             "4714-11-24 00:00:00 BC",
             "4714-11-24 00:00:00+00 BC",
             "4714-11-24T00:00:00+00:00 BC",
         );
-        // The last microsecond that counts from 1970 in 64 bits and is not infinity.
-        let last = i64::MAX - 1;
+        // The last microsecond that Postgres has.
+        let last = 9_223_371_331_199_999_999;
+        assert_eq!(Timestamp(last).unix_us(), Some(9_224_318_015_999_999_999));
         check_timestamp(
             last,
-            "294247-01-10 04:00:54.775806",
-            "294247-01-10 04:00:54.775806+00",
-            "294247-01-10T04:00:54.775806+00:00",
+            "294276-12-31 23:59:59.999999",
+            "294276-12-31 23:59:59.999999+00",
+            "294276-12-31T23:59:59.999999+00:00",
         );
         check_timestamp(i64::MAX, "infinity", "infinity", "infinity");
         check_timestamp(i64::MIN, "-infinity", "-infinity", "-infinity");
@@ -284,7 +301,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_day_survives_the_round_trip(days in -2_440_588..=2_145_042_905_i32) {
+        fn every_day_survives_the_round_trip(days in -2_451_545..=2_145_031_948_i32) {
             let (year, month, day) = civil_from_days(i64::from(days));
             prop_assert_eq!(Date::from_ymd(year as i32, month, day), Some(Date(days)));
         }

@@ -3,6 +3,8 @@
 //! Holds: the open transaction, the two ways to cut, and the name of a batch. Refuses to know rows and relations.
 //! Invariant: a cut moves `taken` exactly over what the batch holds.
 
+use std::fmt::{self, Write};
+
 use crate::assemble::Head;
 use crate::batch::{Batch, LogicalMessage, Transaction};
 use crate::{Cursor, Lsn};
@@ -118,27 +120,48 @@ impl Minimizer {
         Ok(batch)
     }
 
-    /// Equal for equal content: named by the first and the last thing in the batch, each by its place in the stream. At
-    /// most 59 characters.
+    /// Equal for equal content: named by the first and the last thing in the batch.
     fn batch_id(&self) -> String {
-        let (first, last) = (self.transactions.first(), self.transactions.last());
-        let message = |loose: Loose| format!("m{:x}", loose.lsn.get());
-        let change = |transaction: &Transaction, ordinal: u32| format!("{:x}-{ordinal:x}", transaction.commit.get());
+        let first = self.transactions.first().map(|first| (first.first_ordinal, first.first_place()));
+        let last = self.transactions.last().map(|last| (last.first_ordinal, last.last_place()));
         let starts = match (self.loose, first) {
-            (Some((loose, _)), Some(first)) if loose.ordinal >= first.first_ordinal => {
-                change(first, first.source_ordinal)
-            }
-            (Some((loose, _)), _) => message(loose),
-            (None, Some(first)) => change(first, first.source_ordinal),
-            (None, None) => String::new(),
+            (Some((loose, _)), Some((ordinal, place))) if ordinal <= loose.ordinal => place,
+            (Some((loose, _)), _) => Place::Message(loose.lsn),
+            (None, Some((_, place))) => place,
+            (None, None) => Place::Nowhere,
         };
         let ends = match (self.loose, last) {
-            (Some((_, loose)), Some(last)) if loose.ordinal < last.first_ordinal => change(last, last.source_end()),
-            (Some((_, loose)), _) => message(loose),
-            (None, Some(last)) => change(last, last.source_end()),
-            (None, None) => String::new(),
+            (Some((_, loose)), Some((ordinal, place))) if ordinal > loose.ordinal => place,
+            (Some((_, loose)), _) => Place::Message(loose.lsn),
+            (None, Some((_, place))) => place,
+            (None, None) => Place::Nowhere,
         };
-        format!("{}{starts}-{ends}", self.id_prefix)
+        let mut id = String::with_capacity(BATCH_ID_BYTES);
+        // Writing into a text cannot fail.
+        let _ = write!(id, "{}{starts}-{ends}", self.id_prefix);
+        id
+    }
+}
+
+/// The longest name of a batch: a prefix of 8, two positions of 16 digits with an ordinal of 8 each, and dashes.
+const BATCH_ID_BYTES: usize = 59;
+
+/// A place in the stream that is the same on every replay.
+enum Place {
+    /// Commit position, and the ordinal in the transaction.
+    Change(Lsn, u32),
+    /// Position of a message that belongs to no transaction.
+    Message(Lsn),
+    Nowhere,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Change(commit, ordinal) => write!(f, "{:x}-{ordinal:x}", commit.get()),
+            Self::Message(lsn) => write!(f, "m{:x}", lsn.get()),
+            Self::Nowhere => Ok(()),
+        }
     }
 }
 
@@ -180,8 +203,12 @@ impl Open {
 }
 
 impl Transaction {
-    /// Ordinal in the source transaction after its last change in the batch.
-    fn source_end(&self) -> u32 {
-        self.source_ordinal.saturating_add(self.change_count)
+    fn first_place(&self) -> Place {
+        Place::Change(self.commit, self.source_ordinal)
+    }
+
+    /// Behind its last change in the batch.
+    fn last_place(&self) -> Place {
+        Place::Change(self.commit, self.source_ordinal.saturating_add(self.change_count))
     }
 }

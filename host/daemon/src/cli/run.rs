@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::exit::Failure;
+use crate::plugins::Workers;
 use crate::status::{Board, Phase};
 use crate::{api, connect, pipeline, plugins, telemetry};
 
@@ -15,9 +16,10 @@ pub(super) async fn run(config: Config) -> Result<(), Failure> {
     let metrics = telemetry::metrics().map_err(Failure::unavailable)?;
     let stop = stop_on_signals()?;
     let board = Board::new();
-    api::serve(config.listen, board.clone(), metrics).await?;
+    let workers = Workers::default();
+    api::serve(config.listen, board.clone(), workers.clone(), metrics).await?;
     tracing::info!(listen = %config.listen, "status and metrics are served");
-    let outcome = start(config, board.clone(), stop).await;
+    let outcome = start(config, board.clone(), &workers, stop).await;
     if let Err(failure) = &outcome
         && let Some(halt) = &failure.halt
     {
@@ -26,9 +28,10 @@ pub(super) async fn run(config: Config) -> Result<(), Failure> {
     outcome
 }
 
-async fn start(config: Config, board: Board, stop: watch::Receiver<bool>) -> Result<(), Failure> {
+async fn start(config: Config, board: Board, workers: &Workers, stop: watch::Receiver<bool>) -> Result<(), Failure> {
     let directory = plugins::load(&config).await?;
     plugins::post(&board, &directory.not_running);
+    workers.add(&directory.loaded);
     let store = connect::state(&config.state).await?;
     pipeline::run(config, directory.loaded, store, board, stop).await
 }
