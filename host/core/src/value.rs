@@ -238,7 +238,7 @@ fn hex(high: u8, low: u8) -> Option<u8> {
         _ => 0xFF,
     };
     let (high, low) = (nibble(high), nibble(low));
-    (high <= 15 && low <= 15).then(|| high << 4 | low)
+    (high <= 15 && low <= 15).then_some(high << 4 | low)
 }
 
 /// Days from 2000-01-01; the infinities are the ends of the range.

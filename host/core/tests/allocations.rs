@@ -2,6 +2,7 @@
 //! with few. A binary of its own, because the counting allocator is the allocator of the whole process.
 
 #![expect(unsafe_code, reason = "an allocator can only be replaced by an unsafe implementation")]
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

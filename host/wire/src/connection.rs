@@ -97,6 +97,8 @@ impl Row {
 pub struct Connection {
     pub(crate) link: Link,
     major: u32,
+    /// Whether the socket gains from lazy reading.
+    pub(crate) coalesces: bool,
     /// A command is under way. Still set when the next one begins, its future was dropped half way, and what would
     /// arrive is the answer to the wrong question.
     busy: bool,
@@ -181,7 +183,7 @@ impl Connection {
         }
         let major = link.parameter("server_version").and_then(major_version);
         let major = major.ok_or_else(|| WireError::protocol("no server version"))?;
-        Ok(Self { link, major, busy: false })
+        Ok(Self { link, major, coalesces: socket.coalesces, busy: false })
     }
 
     /// The major version of the server, for example 18.

@@ -6,20 +6,19 @@
 //!
 //! ```no_run
 //! use walgate_core::Lsn;
-//! use walgate_wire::{Connection, PumpStats, SourceOptions, StartOptions, channel};
+//! use walgate_wire::{Connection, PumpStats, SourceOptions, StartOptions, WireError, channel, own_thread};
 //!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! let options = SourceOptions::from_url("postgres://walgate@db.example/shop?sslmode=verify-full")?;
-//! let connection = Connection::connect(&options).await?;
-//! let start = StartOptions::new("walgate", Lsn::ZERO, vec!["shop".to_owned()]);
-//! let mut stream = connection.start_replication(&start).await?;
-//!
 //! let (sender, mut chunks) = channel(64 << 20);
 //! let (flush, mut flush_watch) = tokio::sync::watch::channel(Lsn::ZERO);
 //! let (stop, mut stop_watch) = tokio::sync::watch::channel(false);
-//! let pump = tokio::spawn(async move {
+//!
+//! let wire = own_thread("wire", move || async move {
+//!     let start = StartOptions::new("walgate", Lsn::ZERO, vec!["shop".to_owned()]);
+//!     let mut stream = Connection::connect(&options).await?.start_replication(&start).await?;
 //!     stream.pump(&sender, &mut flush_watch, &mut stop_watch, &PumpStats::new()).await
-//! });
+//! })?;
 //! while let Some(chunk) = chunks.recv().await {
 //!     for frame in chunk.frames() {
 //!         let durable = frame?.lsn(); // once it is made durable
@@ -27,7 +26,7 @@
 //!     }
 //! }
 //! stop.send_replace(true);
-//! pump.await??;
+//! wire.join().await??;
 //! # Ok(())
 //! # }
 //! ```
@@ -52,6 +51,7 @@ mod slot;
 mod socket;
 mod stats;
 mod stream;
+mod thread;
 mod tls;
 mod verdict;
 
@@ -63,9 +63,10 @@ pub use config::{
 pub use connection::{Connection, Row, SystemIdentity};
 pub use error::{Class, WireError};
 pub use frame::{Frame, FrameError, Frames, MAX_STREAM_MESSAGE_BYTES};
-pub use pump::{StreamEnd,PAUSE_US,PAUSED_US};
+pub use pump::StreamEnd;
 pub use quote::{identifier, literal};
 pub use slot::{CreatedSlot, SlotInfo, SlotOptions};
 pub use stats::{PumpCounts, PumpStats};
 pub use stream::{CopyStream, StartOptions};
+pub use thread::{OwnThread, Panicked, own_thread};
 pub use tls::{TlsError, client_config};

@@ -40,7 +40,8 @@ pub struct StartOptions {
     pub plugin_options: Vec<(&'static str, String)>,
     /// How long a silent peer is believed; `None` takes the larger of a minute and `wal_sender_timeout`.
     pub dead_peer_after: Option<Duration>,
-    /// Pause while behind, so that messages coalesce on the server. Off only to measure what it gains.
+    /// Pause while behind, so that messages coalesce on the server. Off only to measure what it gains; without effect
+    /// on a socket directory, where it gains nothing.
     pub lazy: bool,
 }
 
@@ -125,7 +126,8 @@ impl Connection {
                 Reply::Message(_) => return Err(WireError::protocol("something else than the start of a stream")),
             }
         }
-        Ok(CopyStream::new(self.link, timeout, options))
+        let lazy = options.lazy && self.coalesces;
+        Ok(CopyStream::new(self.link, timeout, &StartOptions { lazy, ..options.clone() }))
     }
 }
 

@@ -5,7 +5,6 @@
 
 mod connect;
 mod faults;
-mod measure;
 mod slots;
 mod streaming;
 mod support;

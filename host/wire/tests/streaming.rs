@@ -7,7 +7,9 @@ use walgate_core::Lsn;
 use walgate_harness::{Cluster, majors, wait_until};
 use walgate_wire::{PumpStats, StreamEnd, channel};
 
-use crate::support::{DEADLINE, Received, connect, prepare, pump, start, start_options, wait_active};
+use crate::support::{
+    DEADLINE, Received, connect, options, prepare, pump, pump_on_own_thread, start, start_options, wait_active,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_come_and_the_flush_position_is_told_on_every_version() {
@@ -51,9 +53,9 @@ async fn rows_come_and_the_flush_position_is_told_on_every_version() {
 async fn the_server_stays_while_the_consumer_never_receives() {
     let cluster = Cluster::builder(15).setting("wal_sender_timeout", "1s").start().unwrap();
     prepare(&cluster).await.unwrap();
-    let mut pumping = pump(start(&cluster).await, 100_000);
     let sql = "INSERT INTO t SELECT n, repeat('x', 200) FROM generate_series(1, 100000) n";
     cluster.execute("postgres", sql).await.unwrap();
+    let mut pumping = pump_on_own_thread(options(&cluster), start_options(), 100_000);
     let since = Instant::now();
     wait_until(DEADLINE, "five server timeouts pass", async || {
         assert!(!pumping.has_ended());
@@ -104,7 +106,7 @@ async fn lazy_reading_loses_nothing_and_ends_when_caught_up() {
     prepare(&cluster).await.unwrap();
     let sql = "INSERT INTO t SELECT n, 'some text' FROM generate_series(1, 200000) n";
     cluster.execute("postgres", sql).await.unwrap();
-    let mut pumping = pump(start(&cluster).await, 8 << 20);
+    let mut pumping = pump_on_own_thread(options(&cluster), start_options(), 8 << 20);
     let received = pumping.receive(200_000).await;
     assert_eq!((received.inserts, received.commits), (200_000, 1));
     let behind = pumping.stats.counts();

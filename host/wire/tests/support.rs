@@ -11,7 +11,7 @@ use walgate_core::Lsn;
 use walgate_harness::{Cluster, wait_for};
 use walgate_wire::{
     ChunkReceiver, Connection, CopyStream, Frame, PumpStats, SlotOptions, SourceOptions, StartOptions, StreamEnd,
-    TlsMode, WireError, channel,
+    TlsMode, WireError, channel, own_thread,
 };
 
 /// No wait in these tests is meant to take longer.
@@ -43,6 +43,22 @@ pub(crate) fn start_options() -> StartOptions {
 
 pub(crate) async fn start(cluster: &Cluster) -> CopyStream {
     connect(cluster).await.start_replication(&start_options()).await.unwrap()
+}
+
+/// A stream and its pump on a thread of their own, as the daemon runs them.
+pub(crate) fn pump_on_own_thread(options: SourceOptions, start: StartOptions, budget: usize) -> Pumping {
+    let (sender, chunks) = channel(budget);
+    let (flush, mut flush_watch) = watch::channel(Lsn::ZERO);
+    let (stop, mut stop_watch) = watch::channel(false);
+    let stats = Arc::new(PumpStats::new());
+    let counts = Arc::clone(&stats);
+    let thread = own_thread("wire", move || async move {
+        let mut stream = Connection::connect(&options).await?.start_replication(&start).await?;
+        stream.pump(&sender, &mut flush_watch, &mut stop_watch, &counts).await
+    });
+    let thread = thread.unwrap();
+    let task = tokio::spawn(async move { thread.join().await.expect("no panic") });
+    Pumping { chunks, flush, stop, stats, task }
 }
 
 /// A pump on a task of its own.

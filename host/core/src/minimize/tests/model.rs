@@ -217,12 +217,14 @@ impl Change {
     }
 
     fn encode(&self) -> Vec<u8> {
+        fn value(cell: &Cell) -> Value<'_> {
+            match cell {
+                Cell::Text(text) => Value::Text(text.as_bytes()),
+                Cell::Unchanged => Value::Unchanged,
+                Cell::Null | Cell::NotSent => Value::Null,
+            }
+        }
         fn values(cells: &[Cell]) -> Vec<Value<'_>> {
-            let value = |cell| match cell {
-                &Cell::Text(ref text) => Value::Text(text.as_bytes()),
-                &Cell::Unchanged => Value::Unchanged,
-                &Cell::Null | &Cell::NotSent => Value::Null,
-            };
             cells.iter().map(value).collect()
         }
         match self {
