@@ -8,7 +8,7 @@ use walgate_wire::{Class, Connection, SlotInfo, SystemIdentity, WireError};
 
 use crate::config::Config;
 use crate::connect::source_halt;
-use crate::exit::Halt;
+use crate::exit::{Failure, Halt};
 
 /// The first major that decodes with `wal_level = replica`.
 const LOGICAL_WITHOUT_LEVEL: u32 = 19;
@@ -24,6 +24,8 @@ pub(crate) enum Refusal {
     Held(Halt),
     /// It will not be possible until an operator acts.
     Halt(Halt),
+    /// The state database, which is asked in between, is away.
+    Unavailable(Failure),
 }
 
 impl From<WireError> for Refusal {
@@ -83,31 +85,36 @@ pub(crate) async fn server(connection: &mut Connection, config: &Config) -> Resu
     Ok((identity, major))
 }
 
-/// The slot, and the stored lineage against what is there now.
-pub(crate) async fn slot(
-    connection: &mut Connection,
-    config: &Config,
-    identity: SystemIdentity,
-    major: u32,
-    stored: Option<&PipelineRow>,
-) -> Result<Found, Refusal> {
-    if let Some(stored) = stored {
-        same_history(&stored.lineage, &identity, config)?;
-    }
+/// Where the slot stands; nothing when there is none.
+pub(crate) async fn slot(connection: &mut Connection, config: &Config) -> Result<Option<Lsn>, Refusal> {
     let name = &config.slot;
-    let Some(slot) = connection.slot(name).await? else {
-        return Err(missing(name, stored).into());
-    };
+    let Some(slot) = connection.slot(name).await? else { return Ok(None) };
     usable(&slot, config)?;
     if slot.active {
         return Err(held(&slot, config));
     }
-    let Some(confirmed) = slot.confirmed_flush else {
-        return Err(Refusal::Held(Halt::new(
+    slot.confirmed_flush.map(Some).ok_or_else(|| {
+        Refusal::Held(Halt::new(
             "slot_creating",
             format!("slot {name} is still being created: it waits for transactions that were open at the time to end"),
-        )));
-    };
+        ))
+    })
+}
+
+/// The stored lineage against what is there now. `stored` must have been read *after* the slot was: what the server was
+/// told was stored before, so a slot ahead of it was moved by someone else, not by a walgate that ended in between.
+pub(crate) fn history(
+    config: &Config,
+    identity: SystemIdentity,
+    major: u32,
+    confirmed: Option<Lsn>,
+    stored: Option<&PipelineRow>,
+) -> Result<Found, Halt> {
+    if let Some(stored) = stored {
+        same_history(&stored.lineage, &identity, config)?;
+    }
+    let name = &config.slot;
+    let Some(confirmed) = confirmed else { return Err(missing(name, stored)) };
     if let Some(stored) = stored
         && confirmed > stored.acked
     {
@@ -119,8 +126,7 @@ pub(crate) async fn slot(
                  gap with: walgate slot drop --forget, then walgate slot create",
                 stored.acked
             ),
-        )
-        .into());
+        ));
     }
     Ok(Found { identity, major, confirmed })
 }

@@ -161,7 +161,7 @@ impl Session {
         match timeout(OPERATION_DEADLINE, self.client.query(&statement, params)).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => {
-                self.broken = StoreError::server(doing, &error).loses_connection();
+                self.broken = StoreError::server(doing, &error).is_unavailable();
                 Err(PgOrStore::Pg(error))
             }
             Err(_) => {
@@ -188,7 +188,7 @@ impl Session {
     }
 
     fn settle<T>(&mut self, result: Result<T, StoreError>) -> Result<T, StoreError> {
-        if result.as_ref().is_err_and(StoreError::loses_connection) {
+        if result.as_ref().is_err_and(StoreError::is_unavailable) {
             self.broken = true;
         }
         result

@@ -85,8 +85,9 @@ impl StoreError {
         }
     }
 
-    /// True when the connection may be dead or in an unknown state, so that the next operation should open another.
-    pub(crate) fn loses_connection(&self) -> bool {
+    /// True when the database could not be asked, as opposed to a statement it refused: the connection may be dead or in
+    /// an unknown state, and the next operation opens another.
+    pub fn is_unavailable(&self) -> bool {
         matches!(self.0, Kind::Unavailable { .. })
     }
 

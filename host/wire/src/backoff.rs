@@ -62,7 +62,14 @@ mod tests {
 
     #[test]
     fn two_clients_do_not_wait_alike() {
-        let waits = || (0..20).map({ let mut b = Backoff::new(); move |_| b.next_delay() }).collect::<Vec<_>>();
+        let waits = || {
+            (0..20)
+                .map({
+                    let mut b = Backoff::new();
+                    move |_| b.next_delay()
+                })
+                .collect::<Vec<_>>()
+        };
         assert_ne!(waits(), waits());
     }
 }

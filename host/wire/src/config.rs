@@ -151,7 +151,9 @@ pub enum ConfigError {
         part: &'static str,
     },
     /// An `@` behind the host: some earlier part holds a character that must be encoded.
-    #[error("the source URL has an @ after its first / or ?; write these characters in the password as %40, %2F and %3F, or use password_file")]
+    #[error(
+        "the source URL has an @ after its first / or ?; write these characters in the password as %40, %2F and %3F, or use password_file"
+    )]
     StrayAt,
     /// A part that must not be missing.
     #[error("the source URL names no {part}")]

@@ -12,7 +12,8 @@ use secrecy::SecretString;
 use crate::config::{ConfigError, Host, SourceOptions, TlsMode};
 
 /// The parameters, as an error lists them.
-pub(crate) const KNOWN: &str = "application_name, connect_timeout, dbname, host, password, port, sslcert, sslkey, sslmode, sslrootcert, user";
+pub(crate) const KNOWN: &str =
+    "application_name, connect_timeout, dbname, host, password, port, sslcert, sslkey, sslmode, sslrootcert, user";
 
 /// The parts of a URL, each decoded.
 #[derive(Default)]
@@ -68,9 +69,10 @@ fn set(slot: &mut Option<String>, name: &'static str, raw: &str) -> Result<(), C
 /// Percent-decodes once. A `%` without two hexadecimal digits is an error, not a literal `%`.
 fn decode(part: &'static str, raw: &str) -> Result<String, ConfigError> {
     let wrong = || ConfigError::Encoding { part };
-    let well_formed = raw.split('%').skip(1).all(|after| {
-        after.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
-    });
+    let well_formed = raw
+        .split('%')
+        .skip(1)
+        .all(|after| after.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)));
     if !well_formed {
         return Err(wrong());
     }

@@ -3,7 +3,6 @@
 //! Holds: startup with pinned settings, simple queries, what the server says about itself. Refuses to know slots (see
 //! [`crate::slot`]) and streams (see [`crate::stream`]).
 
-
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::{DataRowBody, Message};
 use postgres_protocol::message::frontend;

@@ -54,19 +54,29 @@ pub(crate) enum Kind {
     TlsRefused,
     #[error("the source asks for a password and none is configured; set password_file or password_env")]
     PasswordMissing,
-    #[error("the source asks for the password by {method} over an open network, which would give it away; use scram-sha-256 in pg_hba.conf, or TLS")]
+    #[error(
+        "the source asks for the password by {method} over an open network, which would give it away; use scram-sha-256 in pg_hba.conf, or TLS"
+    )]
     PasswordExposed { method: &'static str },
-    #[error("the source asks for authentication by {method}, which is not supported; use scram-sha-256 or a client certificate")]
+    #[error(
+        "the source asks for authentication by {method}, which is not supported; use scram-sha-256 or a client certificate"
+    )]
     AuthUnsupported { method: &'static str },
-    #[error("the source could not prove that it knows the password, so it may not be the server it claims to be; check host and sslmode")]
+    #[error(
+        "the source could not prove that it knows the password, so it may not be the server it claims to be; check host and sslmode"
+    )]
     AuthUnproven,
     #[error("{}", Answered(.phase, .code, .message.as_deref()))]
     Server { phase: Phase, code: String, message: Option<String> },
     #[error("{}", SlotInUse(.slot, .pid.as_ref(), .application.as_deref()))]
     SlotActive { slot: String, pid: Option<i32>, application: Option<String> },
-    #[error("replication slot {slot:?} can no longer be used ({reason}); drop it, create a new one and copy the tables again")]
+    #[error(
+        "replication slot {slot:?} can no longer be used ({reason}); drop it, create a new one and copy the tables again"
+    )]
     SlotInvalidated { slot: String, reason: String },
-    #[error("replication slot {slot:?} does not exist on the source; create it with `walgate slot create`, or correct source.slot")]
+    #[error(
+        "replication slot {slot:?} does not exist on the source; create it with `walgate slot create`, or correct source.slot"
+    )]
     SlotMissing { slot: String },
     #[error("{what} needs Postgres {needs} or newer, and the source is {have}; leave it out or upgrade the source")]
     TooOld { what: &'static str, needs: u32, have: u32 },
@@ -74,9 +84,13 @@ pub(crate) enum Kind {
     SlotName,
     #[error("a result from the source is larger than {limit} bytes, which no query of this program expects")]
     ResultTooLarge { limit: usize },
-    #[error("the source sent a message that does not belong here ({what}); check that the port is that of Postgres itself")]
+    #[error(
+        "the source sent a message that does not belong here ({what}); check that the port is that of Postgres itself"
+    )]
     Protocol { what: &'static str },
-    #[error("the source sent a message longer than any row can be, at or after {near}; the stream cannot be read past it")]
+    #[error(
+        "the source sent a message longer than any row can be, at or after {near}; the stream cannot be read past it"
+    )]
     MessageTooLarge { near: walgate_core::Lsn },
     #[error("the source sent bytes that are no replication message")]
     Frame,

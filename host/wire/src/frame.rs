@@ -35,7 +35,9 @@ pub enum FrameError {
         length: u32,
     },
     /// A length field above the bound.
-    #[error("a message of kind {kind:#04x} at or after {near} announces {length} bytes, more than the {limit} that are accepted")]
+    #[error(
+        "a message of kind {kind:#04x} at or after {near} announces {length} bytes, more than the {limit} that are accepted"
+    )]
     TooLong {
         /// The kind byte of the message.
         kind: u8,

@@ -58,13 +58,7 @@ pub(crate) enum Reply {
 
 impl Link {
     pub(crate) fn new(stream: Box<dyn Stream>) -> Self {
-        Self {
-            stream,
-            inbox: BytesMut::new(),
-            outbox: BytesMut::new(),
-            unflushed: false,
-            parameters: BTreeMap::new(),
-        }
+        Self { stream, inbox: BytesMut::new(), outbox: BytesMut::new(), unflushed: false, parameters: BTreeMap::new() }
     }
 
     /// A parameter the server reported, such as `server_version`.

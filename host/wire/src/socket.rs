@@ -77,10 +77,8 @@ async fn dial(address: SocketAddr, receive_buffer: u32) -> io::Result<TcpStream>
     socket.set_recv_buffer_size(receive_buffer)?;
     let stream = socket.connect(address).await?;
     stream.set_nodelay(true)?;
-    let keepalive = TcpKeepalive::new()
-        .with_time(KEEPALIVE_AFTER)
-        .with_interval(KEEPALIVE_EVERY)
-        .with_retries(KEEPALIVE_PROBES);
+    let keepalive =
+        TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY).with_retries(KEEPALIVE_PROBES);
     let socket = SockRef::from(&stream);
     socket.set_tcp_keepalive(&keepalive)?;
     #[cfg(any(target_os = "linux", target_os = "android"))]

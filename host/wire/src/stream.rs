@@ -62,11 +62,8 @@ impl StartOptions {
 
     fn command(&self) -> Result<String, WireError> {
         let names: Vec<_> = self.publications.iter().map(|name| identifier(name)).collect();
-        let mut list = format!(
-            "proto_version '{}', publication_names {}",
-            self.proto_version,
-            literal(&names.join(","))
-        );
+        let mut list =
+            format!("proto_version '{}', publication_names {}", self.proto_version, literal(&names.join(",")));
         if self.messages {
             list.push_str(", messages 'true'");
         }
@@ -95,7 +92,10 @@ pub struct CopyStream {
 
 impl std::fmt::Debug for CopyStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CopyStream").field("last", &self.last).field("chunks", &self.ready.len()).finish_non_exhaustive()
+        f.debug_struct("CopyStream")
+            .field("last", &self.last)
+            .field("chunks", &self.ready.len())
+            .finish_non_exhaustive()
     }
 }
 

@@ -100,11 +100,8 @@ async fn kf_098_passwords_of_any_characters_by_every_method() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_have_a_class() {
-    let cluster = Cluster::builder(15)
-        .setting("max_wal_senders", "1")
-        .hba("host all all 127.0.0.1/32 trust")
-        .start()
-        .unwrap();
+    let cluster =
+        Cluster::builder(15).setting("max_wal_senders", "1").hba("host all all 127.0.0.1/32 trust").start().unwrap();
     let check = async |options: &SourceOptions, class, name| {
         let error = Connection::connect(options).await.unwrap_err();
         assert_eq!((error.class(), error.halt_name()), (class, name), "{error}");
@@ -165,9 +162,8 @@ async fn retries_until_the_server_is_there_until_it_makes_no_sense_or_until_told
     assert_eq!(error.halt_name(), "database_missing");
 
     cluster.stop_immediate().unwrap();
-    let waiting = tokio::spawn(async move {
-        Connection::connect_retrying(&options, &mut Backoff::new(), &mut stop_watch).await
-    });
+    let waiting =
+        tokio::spawn(async move { Connection::connect_retrying(&options, &mut Backoff::new(), &mut stop_watch).await });
     stop.send_replace(true);
     let stopped = tokio::time::timeout(DEADLINE, waiting).await.unwrap().unwrap();
     assert!(stopped.unwrap().is_none());

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use walgate_core::Lsn;
-use walgate_wire::{Chunk, Connection, Frame, PumpStats, SourceOptions, StartOptions, TlsMode, channel};
+use walgate_wire::{Chunk, Connection, Frame, PumpStats, SourceOptions, StartOptions, TlsMode, channel, own_thread};
 
 use crate::pass::Pass;
 use crate::process::{CpuWatch, own_cpu};
@@ -43,12 +43,15 @@ async fn read(
     let mut options = SourceOptions::from_url(&source.url(transport))?;
     options.tls.mode = TlsMode::Disable;
     let start = StartOptions { lazy, ..StartOptions::new(&slot, Lsn::ZERO, vec![stretch.publication.clone()]) };
-    let mut stream = Connection::connect(&options).await?.start_replication(&start).await?;
     let cpu_before = own_cpu()?;
     let (sender, mut chunks) = channel(CHANNEL_BYTES);
     let (flush, mut flushes) = watch::channel(Lsn::ZERO);
     let (stop, mut stops) = watch::channel(false);
-    let pump = tokio::spawn(async move { stream.pump(&sender, &mut flushes, &mut stops, &PumpStats::new()).await });
+    let wire = own_thread("bare-wire", move || async move {
+        let mut stream = Connection::connect(&options).await?.start_replication(&start).await?;
+        stream.pump(&sender, &mut flushes, &mut stops, &PumpStats::new()).await
+    })
+    .context("the bare reader has no thread")?;
     let walsender = source.walsender(&slot, || Ok(())).await?;
     let watch = CpuWatch::start(walsender.pid);
     let consume = async {
@@ -75,7 +78,7 @@ async fn read(
     };
     drop(watch);
     stop.send_replace(true);
-    pump.await.context("the pump ended unexpectedly")??;
+    wire.join().await??;
     source.drop_slot(&slot).await?;
     Ok(pass)
 }

@@ -142,7 +142,7 @@ async fn a_plugin_may_halt_the_pipeline(major: u32) -> Result<()> {
 
 async fn a_retry_is_the_same_batch_again(major: u32) -> Result<()> {
     let scene = Scene::new(major).await?;
-    let manifest = format!("{}[grant]\ncapabilities = [\"state\"]\n", shop_manifest("halt", 5));
+    let manifest = format!("{}[grant]\ncapabilities = [\"state\", \"metrics\"]\n", shop_manifest("halt", 5));
     scene.plugin("retry-then-ok", "retry-then-ok", &manifest)?;
     scene.create_slot()?;
     let walgate = scene.run().await?;

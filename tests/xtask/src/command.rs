@@ -19,8 +19,18 @@ pub(crate) fn note(text: &str) {
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
     command.current_dir(places::checkout());
+    // `cargo run` describes xtask's own package to xtask in these variables. ring's build script watches them: handed
+    // on, they would rebuild it, and everything above it, whenever xtask and a person at the prompt take turns.
+    for (name, _) in env::vars_os().filter(|(name, _)| describes_package(&name.to_string_lossy())) {
+        command.env_remove(name);
+    }
     set_places(&mut command);
     command
+}
+
+fn describes_package(variable: &str) -> bool {
+    ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_"].iter().any(|start| variable.starts_with(start))
+        || variable == "CARGO_PRIMARY_PACKAGE"
 }
 
 /// Tells a program where things lie, so that what xtask fetched is what it finds.
@@ -74,6 +84,17 @@ mod tests {
         let error = output(Command::new("sh").args(["-c", "echo no >&2; exit 3"])).unwrap_err();
         assert!(error.contains("`sh -c") && error.ends_with("no"), "{error}");
         assert!(run(&mut Command::new("no-such-program")).unwrap_err().contains("could not be started"));
+    }
+
+    #[test]
+    fn cargo_is_not_told_about_the_package_of_xtask() {
+        // Tests run under cargo too, so the variables are set here.
+        assert!(env::var_os("CARGO_PKG_NAME").is_some() && env::var_os("CARGO_MANIFEST_DIR").is_some());
+        let command = cargo();
+        for name in ["CARGO_PKG_NAME", "CARGO_MANIFEST_DIR"] {
+            assert!(command.get_envs().any(|(key, value)| key == name && value.is_none()), "{name} is handed on");
+        }
+        assert!(!describes_package("CARGO_HOME") && !describes_package("CARGO_TARGET_DIR"));
     }
 
     #[test]

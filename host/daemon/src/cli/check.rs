@@ -59,7 +59,9 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
             Err(refusal) => note("source", Err(failure_of(refusal))),
             Ok((identity, major)) => {
                 note("source", Ok(format!("Postgres {major}, system {}, publications exist", identity.system_id)));
-                let slot = preflight::slot(&mut connection, config, identity, major, stored.as_ref()).await;
+                let slot = preflight::slot(&mut connection, config).await.and_then(|confirmed| {
+                    Ok(preflight::history(config, identity, major, confirmed, stored.as_ref())?)
+                });
                 note("slot", slot.map(|found| format!("stands at {}", found.confirmed)).map_err(failure_of));
             }
         },
@@ -94,5 +96,6 @@ fn failure_of(refusal: Refusal) -> Failure {
         Refusal::Halt(halt) => halt.into(),
         Refusal::Held(halt) => Failure { exit: Exit::Unavailable, message: halt.to_string(), halt: None },
         Refusal::Later(error) => connect::source_failure(&error),
+        Refusal::Unavailable(failure) => failure,
     }
 }

@@ -62,6 +62,7 @@ async fn create(config: &Config, printer: Printer) -> Result<(), Failure> {
     let (identity, _) = preflight::server(&mut connection, config).await.map_err(|refusal| match refusal {
         Refusal::Halt(halt) | Refusal::Held(halt) => halt.into(),
         Refusal::Later(error) => connect::source_failure(&error),
+        Refusal::Unavailable(failure) => failure,
     })?;
     let created = connection
         .create_slot(&config.slot, SlotOptions::default())

@@ -6,9 +6,10 @@
 //! Read next: [`super::ack`].
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc, watch};
 use walgate_core::{Cursor, Lineage, Lsn};
 use walgate_store::{
     Checkpoint as Write, Class, Output, OutputLength, OutputMark, PluginCursor, Retries, RetryPolicy, StateWrite,
@@ -25,6 +26,8 @@ use crate::status::Board;
 const MAX_TOGETHER: usize = 1_024;
 /// Attempts to write an output before the pipeline halts.
 const OUTPUT_ATTEMPTS: u32 = 5;
+/// How long the wire may take to end a stream it was asked to end.
+const HANG_UP: Duration = Duration::from_secs(5);
 const OUTPUT_PAUSE: Duration = Duration::from_millis(500);
 
 /// One plugin as the checkpoint sees it.
@@ -45,6 +48,8 @@ pub(crate) struct Checkpoint {
     pub(crate) positions: Vec<Position>,
     pub(crate) acked: Lsn,
     pub(crate) ack: Ack,
+    /// When the state lives on the source's own server: whether the stream is connected, and how to end it.
+    pub(crate) shared: Option<(watch::Receiver<bool>, Arc<Notify>)>,
     pub(crate) board: Board,
 }
 
@@ -138,10 +143,26 @@ impl Checkpoint {
                 Err(error) => {
                     let why = chain(&error);
                     self.board.write(|status| status.state_error = Some(format!("a checkpoint cannot be written: {why}")));
-                    retries.after(error).await.map_err(|error| state_halt(&error))?;
                     metrics::counter!("walgate_state_retries_total").increment(1);
+                    self.let_the_server_stop(&error).await;
+                    retries.after(error).await.map_err(|error| state_halt(&error))?;
                 }
             }
+        }
+    }
+
+    /// A server that stops waits for the stream to confirm everything, which this stage cannot while the state database
+    /// on the same server is already closed: each would wait for the other. So the stream is ended, and the time until the
+    /// wire has another one, however long the server is away, is one failed attempt.
+    async fn let_the_server_stop(&mut self, error: &walgate_store::StoreError) {
+        let Some((connected, hang_up)) = self.shared.as_mut().filter(|_| error.is_unavailable()) else { return };
+        if *connected.borrow() {
+            hang_up.notify_waiters();
+        }
+        let ended = connected.wait_for(|connected| !*connected);
+        if matches!(tokio::time::timeout(HANG_UP, ended).await, Ok(Ok(_))) {
+            // The sender is gone when the wire halted, which the pipeline learns by itself.
+            let _ = connected.wait_for(|connected| *connected).await;
         }
     }
 

@@ -17,9 +17,10 @@ mod deliver;
 mod flow;
 mod source;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use walgate_core::assemble::Assembler;
 use walgate_core::minimize::Minimizer;
@@ -37,7 +38,7 @@ use ack::Ack;
 use checkpoint::{Checkpoint, Position};
 use deliver::{Channels, Lane};
 use flow::{Feed, Flow};
-use source::{Ready, Source};
+use source::{History, Ready, Source};
 
 /// Deliveries between the lanes and the checkpoint; what waits here is in memory twice at most.
 const DELIVERED_QUEUE: usize = 16;
@@ -83,12 +84,12 @@ async fn start(
     stop: &mut watch::Receiver<bool>,
 ) -> Result<Option<(PipelineRow, Ready, Vec<Prepared>)>, Failure> {
     let pipeline = config.slot.clone();
-    let stored = store.load(&pipeline).await.map_err(state_failure)?;
     let most = Some(source::START_ATTEMPTS);
-    let Some(ready) = source::connect(&config, stored.as_ref(), most, board, stop).await? else {
+    let Some(mut ready) = source::connect(&config, History::Stored(store), most, board, stop).await? else {
         return Ok(None);
     };
     post_source(board, &config, &ready);
+    let stored = ready.stored.take();
     let stored = adopt(store, &pipeline, &config, &ready, stored).await?;
     let mut prepared = Vec::with_capacity(plugins.len());
     for plugin in plugins {
@@ -303,6 +304,8 @@ impl Running {
         let (wire_stop, wire_stopped) = watch::channel(false);
         let (abandon, abandoned) = watch::channel(false);
         let (position, positions) = watch::channel(stored.acked);
+        let (is_connected, connected) = watch::channel(true);
+        let hang_up = Arc::new(Notify::new());
         let (streams, incoming) = mpsc::channel(1);
         let (events, lane_events) = mpsc::unbounded_channel();
         let (delivered, deliveries) = mpsc::channel(DELIVERED_QUEUE);
@@ -331,6 +334,9 @@ impl Running {
             positions: stored_positions,
             acked: stored.acked,
             ack: Ack::new(position, board.clone()),
+            // Another database of the same server goes away together with it, too.
+            shared: (config.state.host == config.source.host && config.state.port == config.source.port)
+                .then(|| (connected, Arc::clone(&hang_up))),
             board: board.clone(),
         };
         tasks.spawn(async move { Ended::Checkpoint(checkpoint.run(deliveries).await) });
@@ -344,8 +350,18 @@ impl Running {
         };
         tasks.spawn(async move { Ended::Flow(flow.run(incoming, flow_stopped).await) });
         let drain = Duration::from_millis(config.drain_ms);
-        let source =
-            Source { config, stored, messages, position: positions, streams, stop: wire_stopped, stats: PumpStats::new(), board: board.clone() };
+        let source = Source {
+            config,
+            stored,
+            messages,
+            position: positions,
+            streams,
+            stop: wire_stopped,
+            connected: is_connected,
+            hang_up,
+            stats: PumpStats::new(),
+            board: board.clone(),
+        };
         tasks.spawn(async move { Ended::Wire(source.run(ready).await) });
         Self { flow_stop, wire_stop, abandon, tasks, drain, pipeline, board }
     }

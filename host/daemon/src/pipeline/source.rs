@@ -3,15 +3,16 @@
 //! Holds: the reconnect loop and what ends it. One task owns the socket, so that feedback never waits for the flow.
 //! Never knows: rows, plugins. Read next: [`super::flow`].
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use walgate_core::Lsn;
-use walgate_store::PipelineRow;
+use walgate_store::{PipelineRow, Store};
 use walgate_wire::{Backoff, ChunkReceiver, Class, Connection, PumpStats, StartOptions};
 
 use crate::config::Config;
-use crate::connect::source_halt;
+use crate::connect::{source_halt, state_failure};
 use crate::exit::{Exit, Failure, Halt, chain};
 use crate::preflight::{self, Refusal};
 use crate::status::{Board, Phase};
@@ -20,6 +21,8 @@ use crate::status::{Board, Phase};
 const CHUNK_BUDGET_BYTES: usize = 4 << 20;
 /// How long a slot may still be held by what is left of a process of ours that ended a moment ago.
 const HELD_PATIENCE: Duration = Duration::from_secs(60);
+/// A stream that lived this long was a good one: the next reconnect is quick again.
+const LIVED: Duration = Duration::from_secs(10);
 /// Attempts to reach the source before a start gives up. Once a stream ran, it is tried for ever, visibly.
 pub(crate) const START_ATTEMPTS: u32 = 5;
 
@@ -27,6 +30,28 @@ pub(crate) const START_ATTEMPTS: u32 = 5;
 pub(crate) struct Ready {
     pub(crate) connection: Connection,
     pub(crate) found: preflight::Found,
+    /// What was stored when it was checked.
+    pub(crate) stored: Option<PipelineRow>,
+}
+
+/// Where the stored lineage and position are read from.
+pub(crate) enum History<'a> {
+    /// Before the pipeline runs: the state database.
+    Stored(&'a mut Store),
+    /// While it runs: what was loaded, and the position that moves only after it was stored.
+    Live(&'a PipelineRow, &'a watch::Receiver<Lsn>),
+}
+
+impl History<'_> {
+    async fn read(&mut self, pipeline: &str) -> Result<Option<PipelineRow>, Refusal> {
+        match self {
+            Self::Stored(store) => store.load(pipeline).await.map_err(|error| match state_failure(error) {
+                Failure { halt: Some(halt), .. } => Refusal::Halt(halt),
+                failure => Refusal::Unavailable(failure),
+            }),
+            Self::Live(stored, position) => Ok(Some(PipelineRow { acked: *position.borrow(), ..(*stored).clone() })),
+        }
+    }
 }
 
 /// What the wire task needs.
@@ -37,6 +62,10 @@ pub(crate) struct Source {
     pub(crate) position: watch::Receiver<Lsn>,
     pub(crate) streams: mpsc::Sender<ChunkReceiver>,
     pub(crate) stop: watch::Receiver<bool>,
+    /// Told when a stream begins and ends.
+    pub(crate) connected: watch::Sender<bool>,
+    /// Asked to end the stream and begin another: the server may be waiting for that to stop.
+    pub(crate) hang_up: Arc<Notify>,
     pub(crate) stats: PumpStats,
     pub(crate) board: Board,
 }
@@ -45,24 +74,34 @@ impl Source {
     /// Streams until a stop is asked for, over as many connections as it takes.
     pub(crate) async fn run(mut self, first: Ready) -> Result<(), Halt> {
         let mut ready = Some(first);
+        let mut backoff = Backoff::new();
         loop {
             let connected = match ready.take() {
                 Some(ready) => ready,
                 None => {
-                    let mut stored = self.stored.clone();
-                    stored.acked = *self.position.borrow();
-                    match connect(&self.config, Some(&stored), None, &self.board, &mut self.stop).await {
+                    let history = History::Live(&self.stored, &self.position);
+                    match connect(&self.config, history, None, &self.board, &mut self.stop).await {
                         Ok(Some(ready)) => ready,
                         Ok(None) => return Ok(()),
                         Err(failure) => return Err(halt_of(failure)),
                     }
                 }
             };
-            match self.stream(connected).await {
+            let began = Instant::now();
+            let ended = self.stream(connected).await;
+            self.connected.send_replace(false);
+            match ended {
                 Ok(()) if *self.stop.borrow() => return Ok(()),
-                Ok(()) => self.lost("the server ended the stream".to_owned()),
+                Ok(()) => self.lost("the stream was ended".to_owned()),
                 Err(error) if error.class() == Class::Retry => self.lost(chain(&error)),
                 Err(error) => return Err(source_halt(&error)),
+            }
+            if began.elapsed() >= LIVED {
+                backoff.reset();
+            }
+            tokio::select! {
+                () = tokio::time::sleep(backoff.next_delay()) => {}
+                _ = self.stop.wait_for(|stop| *stop) => return Ok(()),
             }
         }
     }
@@ -85,7 +124,11 @@ impl Source {
             status.source.connections += 1;
             (status.source.attempts, status.source.last_error) = (0, None);
         });
-        stream.pump(&sender, &mut self.position, &mut self.stop, &self.stats).await.map(|_| ())
+        self.connected.send_replace(true);
+        tokio::select! {
+            ended = stream.pump(&sender, &mut self.position, &mut self.stop, &self.stats) => ended.map(|_| ()),
+            () = self.hang_up.notified() => Ok(()),
+        }
     }
 
     fn lost(&self, why: String) {
@@ -103,7 +146,7 @@ impl Source {
 /// is asked for.
 pub(crate) async fn connect(
     config: &Config,
-    stored: Option<&PipelineRow>,
+    mut history: History<'_>,
     most: Option<u32>,
     board: &Board,
     stop: &mut watch::Receiver<bool>,
@@ -112,13 +155,14 @@ pub(crate) async fn connect(
     let mut attempts = 0;
     let mut held_since: Option<Instant> = None;
     loop {
-        let refusal = match attempt(config, stored).await {
+        let refusal = match attempt(config, &mut history).await {
             Ok(ready) => return Ok(Some(ready)),
             Err(refusal) => refusal,
         };
         attempts += 1;
         let why = match refusal {
             Refusal::Halt(halt) => return Err(halt.into()),
+            Refusal::Unavailable(failure) => return Err(failure),
             Refusal::Held(halt) => {
                 if held_since.get_or_insert_with(Instant::now).elapsed() > HELD_PATIENCE {
                     return Err(halt.into());
@@ -143,11 +187,14 @@ pub(crate) async fn connect(
     }
 }
 
-async fn attempt(config: &Config, stored: Option<&PipelineRow>) -> Result<Ready, Refusal> {
+async fn attempt(config: &Config, history: &mut History<'_>) -> Result<Ready, Refusal> {
     let mut connection = Connection::connect(&config.source).await?;
     let (identity, major) = preflight::server(&mut connection, config).await?;
-    let found = preflight::slot(&mut connection, config, identity, major, stored).await?;
-    Ok(Ready { connection, found })
+    let confirmed = preflight::slot(&mut connection, config).await?;
+    // Read after the slot: see `preflight::history`.
+    let stored = history.read(&config.slot).await?;
+    let found = preflight::history(config, identity, major, confirmed, stored.as_ref())?;
+    Ok(Ready { connection, found, stored })
 }
 
 fn halt_of(failure: Failure) -> Halt {

@@ -117,3 +117,15 @@ fn a_change_of_identity_is_a_new_shape() {
     let Item::Relation { current, previous: Some(previous) } = &items[2] else { panic!("{:?}", outline(&items)) };
     assert_eq!((previous.identity, current.identity), (ReplicaIdentity::Default, ReplicaIdentity::Full));
 }
+
+#[test]
+fn a_shape_whose_rows_were_all_forgotten_leaves_no_group_behind() {
+    let mut feed = Feed::new(star(true), 10);
+    feed.all(&[begin(100), announce(), insert(1)]);
+    feed.reconnect();
+    feed.all(&[begin(100), wider(), wide_insert("8"), commit(100)]);
+    let items = feed.items();
+    assert_eq!(outline(&items), ["relation 2", "relation 3", "1 rows of 100.0"]);
+    let batch = batches(items).remove(0);
+    assert_eq!((batch.groups.len(), batch.groups[0].after.len()), (1, 3));
+}
