@@ -28,6 +28,9 @@ pub(crate) struct NotRunning {
     /// `awaiting-grant` or `rejected`.
     pub(crate) state: &'static str,
     pub(crate) cause: String,
+    /// It holds the acknowledgement where it stood when it ran last. True unless its plugin.toml can be read and says no.
+    #[serde(skip)]
+    pub(crate) required: bool,
 }
 
 /// What a directory holds.
@@ -76,10 +79,11 @@ pub(crate) async fn load(config: &Config) -> Result<Directory, Failure> {
         .map_err(|error| Failure::usage(format!("the plugin engine cannot be started: {}", chain(&error))))?;
     let mut directory = Directory { loaded: Vec::new(), not_running: Vec::new() };
     for entry in found {
-        let name = entry.name.clone();
+        let (name, manifest) = (entry.name.clone(), entry.manifest.clone());
         match load_one(&engine, entry).await {
             Ok(loaded) => directory.loaded.push(loaded),
-            Err(not_running) => {
+            Err(mut not_running) => {
+                not_running.required = Manifest::read(&manifest).map_or(true, |manifest| manifest.required);
                 tracing::error!(plugin = name, cause = not_running.cause, "plugin not started: {}", not_running.state);
                 directory.not_running.push(not_running);
             }
@@ -96,7 +100,7 @@ pub(crate) fn post(board: &Board, not_running: &[NotRunning]) {
 }
 
 async fn load_one(engine: &Engine, entry: Found) -> Result<Loaded, NotRunning> {
-    let rejected = |cause: String| NotRunning { name: entry.name.clone(), state: "rejected", cause };
+    let rejected = |cause: String| NotRunning { name: entry.name.clone(), state: "rejected", cause, required: true };
     match &entry.state {
         FoundState::Ready => {}
         FoundState::AwaitingGrant => {
@@ -105,7 +109,7 @@ async fn load_one(engine: &Engine, entry: Found) -> Result<Loaded, NotRunning> {
                 entry.manifest.display(),
                 entry.wasm.display()
             );
-            return Err(NotRunning { name: entry.name.clone(), state: "awaiting-grant", cause });
+            return Err(NotRunning { name: entry.name.clone(), state: "awaiting-grant", cause, required: true });
         }
         FoundState::Refused(refusal) => return Err(rejected(refusal.to_string())),
     }

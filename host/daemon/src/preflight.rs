@@ -109,12 +109,27 @@ pub(crate) fn history(
     major: u32,
     confirmed: Option<Lsn>,
     stored: Option<&PipelineRow>,
-) -> Result<Found, Halt> {
+) -> Result<Found, Refusal> {
     if let Some(stored) = stored {
         same_history(&stored.lineage, &identity, config)?;
     }
     let name = &config.slot;
-    let Some(confirmed) = confirmed else { return Err(missing(name, stored)) };
+    let Some(confirmed) = confirmed else { return Err(missing(name, stored).into()) };
+    if let Some(stored) = stored {
+        let furthest = stored.cursors.values().map(|cursor| cursor.end).fold(stored.acked, Lsn::max);
+        if furthest > identity.xlog_pos {
+            // Not a halt at once: a standby that was restarted may have to catch up.
+            return Err(Refusal::Held(Halt::new(
+                "source_behind",
+                format!(
+                    "there are checkpoints up to {furthest}, but the source has written only up to {}: it was restored to an \
+                     earlier state, and what it writes now would be taken for delivered. Start anew with: walgate slot drop \
+                     --forget, then walgate slot create",
+                    identity.xlog_pos
+                ),
+            )));
+        }
+    }
     if let Some(stored) = stored
         && confirmed > stored.acked
     {
@@ -126,7 +141,8 @@ pub(crate) fn history(
                  gap with: walgate slot drop --forget, then walgate slot create",
                 stored.acked
             ),
-        ));
+        )
+        .into());
     }
     Ok(Found { identity, major, confirmed })
 }

@@ -142,6 +142,17 @@ impl Board {
         });
     }
 
+    /// A retry worked: the plugin runs again, unless it was parked or stopped meanwhile.
+    pub(crate) fn recovered(&self, name: &str) {
+        self.plugin(name, |plugin| {
+            if plugin.state == "retrying" {
+                "running".clone_into(&mut plugin.state);
+                plugin.since = now();
+                (plugin.cause, plugin.next_attempt_ms, plugin.attempt) = (None, None, 0);
+            }
+        });
+    }
+
     pub(crate) fn read_to(&self, lsn: Lsn) {
         self.write(|status| {
             if status.positions.read_lsn.advance(lsn) {

@@ -237,7 +237,8 @@ impl Minimizer {
 
     fn begin(&mut self, head: &Head) -> Result<(), MinimizeError> {
         let commit = head.begin.commit;
-        if self.taken.covers(commit) {
+        // Commits come in order: what commits before the transaction that is covered in part was passed on the way there.
+        if self.taken.covers(commit) || commit < self.taken.commit {
             return Ok(());
         }
         if self.taken.ordinal > 0 && self.taken.commit != commit {

@@ -78,7 +78,12 @@ pub fn main() -> ExitCode {
     let printer = Printer::new(arguments.json);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(RUNTIME_THREADS).enable_all().build();
     let outcome = match runtime {
-        Ok(runtime) => runtime.block_on(dispatch(arguments, printer)),
+        Ok(runtime) => {
+            let outcome = runtime.block_on(dispatch(arguments, printer));
+            // A write that blocks, to a pipe that nobody reads for example, must not keep the process from ending.
+            runtime.shutdown_background();
+            outcome
+        }
         Err(error) => Err(Failure::unavailable(format!("the runtime cannot be started: {error}"))),
     };
     match outcome {

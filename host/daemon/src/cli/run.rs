@@ -28,12 +28,18 @@ pub(super) async fn run(config: Config) -> Result<(), Failure> {
     outcome
 }
 
-async fn start(config: Config, board: Board, workers: &Workers, stop: watch::Receiver<bool>) -> Result<(), Failure> {
-    let directory = plugins::load(&config).await?;
-    plugins::post(&board, &directory.not_running);
-    workers.add(&directory.loaded);
-    let store = connect::state(&config.state).await?;
-    pipeline::run(config, directory.loaded, store, board, stop).await
+async fn start(config: Config, board: Board, workers: &Workers, mut stop: watch::Receiver<bool>) -> Result<(), Failure> {
+    let opening = async {
+        let directory = plugins::load(&config).await?;
+        plugins::post(&board, &directory.not_running);
+        workers.add(&directory.loaded);
+        Ok::<_, Failure>((directory, connect::state(&config.state).await?))
+    };
+    let (directory, store) = tokio::select! {
+        opened = opening => opened?,
+        _ = stop.wait_for(|stop| *stop) => return Ok(()),
+    };
+    pipeline::run(config, directory, store, board, stop).await
 }
 
 /// True once SIGTERM or SIGINT came.

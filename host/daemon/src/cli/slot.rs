@@ -95,6 +95,7 @@ async fn drop_slot(config: &Config, forget: bool, printer: Printer) -> Result<()
     }
     let forgotten = if forget {
         let mut store = connect::state(&config.state).await?;
+        store.clear_halt(&config.slot).await.map_err(connect::state_failure)?;
         store.forget(&config.slot).await.map_err(connect::state_failure)?
     } else {
         false

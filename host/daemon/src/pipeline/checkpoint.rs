@@ -36,6 +36,10 @@ pub(crate) struct Position {
     pub(crate) required: bool,
     pub(crate) generation: u64,
     pub(crate) cursor: Cursor,
+    /// What is stored: never moves back. For a sink that keeps its own position it is what the sink has to answer, so
+    /// that a quiet time is told from a sink that lost something.
+    pub(crate) stored: Cursor,
+    pub(crate) sink_owned: bool,
     pub(crate) outputs: BTreeMap<String, Output>,
 }
 
@@ -57,6 +61,7 @@ pub(crate) struct Checkpoint {
 #[derive(Default)]
 struct Gathered {
     cursors: BTreeMap<usize, Cursor>,
+    own: BTreeMap<usize, Cursor>,
     state: Vec<StateWrite>,
     outputs: BTreeMap<(usize, String), Vec<u8>>,
 }
@@ -79,6 +84,9 @@ impl Checkpoint {
         for one in delivered {
             let lane = one.lane();
             gathered.cursors.insert(lane, one.cursor());
+            if let Some(own) = one.own() {
+                gathered.own.insert(lane, own);
+            }
             let staged = one.into_staged();
             for (name, bytes) in staged.outputs {
                 gathered.outputs.entry((lane, name)).or_default().extend(bytes);
@@ -101,6 +109,8 @@ impl Checkpoint {
         for (lane, cursor) in &gathered.cursors {
             if let Some(position) = self.positions.get_mut(*lane) {
                 position.cursor = *cursor;
+                let reached = if position.sink_owned { gathered.own.get(lane) } else { Some(cursor) };
+                position.stored = reached.map_or(position.stored, |reached| position.stored.max(*reached));
             }
         }
         self.acked.advance(self.covered_by_all());
@@ -192,7 +202,12 @@ impl Checkpoint {
                     tokio::time::sleep(OUTPUT_PAUSE * attempt).await;
                     attempt += 1;
                 }
-                outcome => break outcome,
+                outcome => {
+                    if attempt > 1 && outcome.is_ok() {
+                        self.board.recovered(&plugin);
+                    }
+                    break outcome;
+                }
             }
         };
         if let Some(position) = self.positions.get_mut(lane) {
@@ -203,5 +218,5 @@ impl Checkpoint {
 }
 
 fn cursor_of(position: &Position) -> PluginCursor {
-    PluginCursor { plugin: position.plugin.clone(), cursor: position.cursor, generation: position.generation }
+    PluginCursor { plugin: position.plugin.clone(), cursor: position.stored, generation: position.generation }
 }

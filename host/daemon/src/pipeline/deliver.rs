@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use walgate_core::Cursor;
+use walgate_core::{Cursor, Lsn};
 use walgate_core::batch::Batch;
 use walgate_core::relation::ProjectedRelation;
 use walgate_plugin::{CallError, Disposition, OnFailure, OpenContext, Receipt, Staged, Verdict, Worker};
@@ -43,6 +43,8 @@ pub(crate) struct Delivered {
     lane: usize,
     cursor: Cursor,
     staged: Staged,
+    /// What a sink that keeps its own position must answer from now on, if a batch moved it.
+    own: Option<Cursor>,
 }
 
 impl Delivered {
@@ -52,6 +54,10 @@ impl Delivered {
 
     pub(crate) fn cursor(&self) -> Cursor {
         self.cursor
+    }
+
+    pub(crate) fn own(&self) -> Option<Cursor> {
+        self.own
     }
 
     pub(crate) fn into_staged(self) -> Staged {
@@ -153,7 +159,7 @@ impl Lane {
             }
             Todo::Batch(batch) => self.deliver(batch, told, channels).await.map(Some),
             Todo::Covered(cursor) => {
-                self.give(cursor, Staged::default(), channels).await?;
+                self.give(cursor, Staged::default(), None, channels).await?;
                 Ok(None)
             }
         }
@@ -169,13 +175,17 @@ impl Lane {
         let mut attempts = Attempts::new(self.max_attempts);
         loop {
             match self.worker.relation_changed(current, previous).await {
-                Ok(Verdict::Accept) => return Ok(()),
+                Ok(Verdict::Accept) => {
+                    self.board.recovered(&self.name);
+                    return Ok(());
+                }
                 Ok(verdict) => return Err(declined(current, verdict)),
                 Err(error) => {
+                    let fresh = error.ends_instance();
                     let mut error = Some(error);
                     while let Some(failed) = error.take() {
                         self.after_failure(&failed, &mut attempts, channels).await?;
-                        if failed.ends_instance() {
+                        if fresh {
                             error = self.reopen(told).await.err();
                         }
                     }
@@ -193,29 +203,33 @@ impl Lane {
         let mut attempts = Attempts::new(self.max_attempts);
         loop {
             batch.attempt = attempts.made + 1;
-            let (reaches, rows) = (batch.reaches, batch.rows);
+            let (reaches, rows, own) = (batch.reaches, batch.rows, own_position(&batch));
             let delivery = self.worker.deliver(batch).await;
             batch = delivery.batch;
-            let outcome = match delivery.outcome {
-                Ok(receipt) => self.settle(receipt, delivery.staged).await?,
-                Err(error) => Err(error),
+            // Once a delivery was taken, the instance reads what it staged. When its flush is refused that is dropped here,
+            // so the instance has to go as well, or the repeated call would count on top of it.
+            let (outcome, taken) = match delivery.outcome {
+                Ok(receipt) => (self.settle(receipt, delivery.staged).await?, true),
+                Err(error) => (Err(error), false),
             };
             let mut error = match outcome {
                 Ok(staged) => {
                     self.keep(&staged);
-                    self.give(reaches, staged, channels).await?;
+                    self.give(reaches, staged, own, channels).await?;
                     self.delivered(rows, reaches);
                     return Ok(batch);
                 }
                 Err(error) => Some(error),
             };
+            // A refused `open` leaves no instance either, so that once needed, a reopening is needed until it works.
+            let fresh = taken || error.as_ref().is_some_and(CallError::ends_instance);
             while let Some(failed) = error.take() {
                 self.after_failure(&failed, &mut attempts, channels).await?;
-                if failed.ends_instance() {
+                if fresh {
                     match self.reopen(told).await {
                         // A sink that keeps its own position may have stored the batch before it ended.
-                        Ok(Some(position)) if position >= reaches => {
-                            self.give(reaches, Staged::default(), channels).await?;
+                        Ok(Some(position)) if own.is_some_and(|own| place(position) >= place(own)) => {
+                            self.give(reaches, Staged::default(), own, channels).await?;
                             self.delivered(rows, reaches);
                             return Ok(batch);
                         }
@@ -311,9 +325,9 @@ impl Lane {
         }
     }
 
-    async fn give(&mut self, cursor: Cursor, staged: Staged, channels: &Channels) -> Result<(), Stop> {
+    async fn give(&mut self, cursor: Cursor, staged: Staged, own: Option<Cursor>, channels: &Channels) -> Result<(), Stop> {
         self.reached = cursor;
-        let delivered = Delivered { lane: self.index, cursor, staged };
+        let delivered = Delivered { lane: self.index, cursor, staged, own };
         // The checkpoint stage ends first only when it has halted the pipeline.
         channels.delivered.send(delivered).await.map_err(|_| Stop::Abandoned)
     }
@@ -351,7 +365,7 @@ impl Lane {
         let flushed = match self.worker.flush().await {
             Ok(staged) if staged.is_empty() => Ok(()),
             Ok(staged) => {
-                let _ = self.give(self.reached, staged, channels).await;
+                let _ = self.give(self.reached, staged, None, channels).await;
                 Ok(())
             }
             Err(error) => Err(error),
@@ -363,6 +377,17 @@ impl Lane {
         }
         self.board.plugin_state(&self.name, "stopped", None);
     }
+}
+
+/// Where a sink that keeps its own position stands after a batch. The batch may reach further, over transactions that
+/// were not for it; those the sink never sees. None for a batch of messages that belong to no transaction.
+fn own_position(batch: &Batch) -> Option<Cursor> {
+    batch.transactions.last().map(|last| if last.last_part { Cursor::at(last.end) } else { batch.reaches })
+}
+
+/// Orders positions of a sink by what they cover: within a transaction, the end of the one before says nothing more.
+pub(crate) fn place(cursor: Cursor) -> (Lsn, u32) {
+    (if cursor.ordinal > 0 { cursor.commit } else { cursor.end }, cursor.ordinal)
 }
 
 struct Attempts {

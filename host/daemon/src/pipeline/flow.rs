@@ -6,6 +6,7 @@
 //! Read next: [`super::deliver`].
 
 use std::collections::VecDeque;
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
@@ -15,6 +16,7 @@ use walgate_core::{Cursor, Lsn};
 use walgate_wire::{Chunk, ChunkReceiver, Frame};
 
 use super::deliver::{LaneEvent, Todo};
+use super::source::NewestStream;
 use crate::exit::Halt;
 use crate::status::{Board, Phase};
 
@@ -25,6 +27,8 @@ const ROW_OVERHEAD_BYTES: usize = 64;
 const COVER_BYTES: u64 = 1 << 20;
 const COVER_AFTER: Duration = Duration::from_secs(1);
 const COVER_QUIET_BYTES: u64 = 16 << 10;
+/// Where the state database keeps our tables. A publication of all tables carries them when it is the source itself.
+const OWN_SCHEMA: &str = "walgate";
 
 /// One plugin's end in the flow.
 pub(crate) struct Feed {
@@ -124,6 +128,8 @@ pub(crate) struct Flow {
     pub(crate) assembler: Assembler,
     /// Where the server says that nothing more comes before.
     pub(crate) idle_at: Lsn,
+    /// The open transaction has a row that is not of our own tables.
+    pub(crate) others: bool,
 }
 
 /// How one stream ended.
@@ -141,15 +147,19 @@ impl Flow {
     /// wire can go on answering the server while the lanes drain.
     pub(crate) async fn run(
         mut self,
-        mut streams: mpsc::Receiver<ChunkReceiver>,
+        mut streams: watch::Receiver<NewestStream>,
         mut stop: watch::Receiver<bool>,
     ) -> Result<Option<ChunkReceiver>, Halt> {
         loop {
             let mut stream = tokio::select! {
-                stream = streams.recv() => match stream {
-                    Some(stream) => stream,
-                    None => return Ok(None),
-                },
+                changed = streams.changed() => {
+                    if changed.is_err() {
+                        return Ok(None);
+                    }
+                    let newest = streams.borrow_and_update().lock().unwrap_or_else(PoisonError::into_inner).take();
+                    let Some(stream) = newest else { continue };
+                    stream
+                }
                 _ = stop.wait_for(|stop| *stop) => return self.finish(None),
                 Some(event) = self.events.recv() => {
                     self.on_event(event);
@@ -168,6 +178,7 @@ impl Flow {
     fn begin_stream(&mut self) {
         self.assembler = Assembler::new();
         self.idle_at = Lsn::ZERO;
+        self.others = false;
         self.feeds.iter_mut().for_each(|feed| feed.minimizer.rewind());
     }
 
@@ -235,9 +246,16 @@ impl Flow {
                 feed.send_ready();
             }
         }
+        if !self.others
+            && let Event::Row(_, relation, ..) = &event
+        {
+            self.others = relation.namespace != OWN_SCHEMA;
+        }
         if let Event::Commit(_, commit, _) = event {
             metrics::counter!("walgate_transactions_total").increment(1);
-            self.feeds.iter_mut().for_each(|feed| feed.committed = true);
+            if std::mem::take(&mut self.others) {
+                self.feeds.iter_mut().for_each(|feed| feed.committed = true);
+            }
             self.idle_at.advance(commit.end);
         }
         Ok(())
@@ -279,7 +297,12 @@ impl Flow {
 
     /// Hands over what is whole. Dropping the queues tells the lanes that nothing more comes.
     fn finish(mut self, stream: Option<ChunkReceiver>) -> Result<Option<ChunkReceiver>, Halt> {
-        self.board.write(|status| status.phase = Phase::Draining);
+        self.board.write(|status| {
+            // A halt drains, too, and must stay visible.
+            if status.phase != Phase::Halted {
+                status.phase = Phase::Draining;
+            }
+        });
         for feed in &mut self.feeds {
             feed.minimizer.rewind();
             feed.minimizer.cut().map_err(refused)?;

@@ -25,14 +25,14 @@ use tokio::task::JoinSet;
 use walgate_core::assemble::Assembler;
 use walgate_core::minimize::Minimizer;
 use walgate_core::{Cursor, Lineage, Lsn};
-use walgate_plugin::{OpenContext, Output as Target};
+use walgate_plugin::{OnFailure, OpenContext, Output as Target};
 use walgate_store::{Output, OutputFile, PipelineRow, RetryPolicy, StandardOutput, StateLimits, Store, StoredHalt};
 use walgate_wire::PumpStats;
 
 use crate::config::Config;
 use crate::connect::state_failure;
 use crate::exit::{Failure, Halt, chain};
-use crate::plugins::Loaded;
+use crate::plugins::{Directory, Loaded};
 use crate::status::{Board, Phase, PluginStatus};
 use ack::Ack;
 use checkpoint::{Checkpoint, Position};
@@ -52,19 +52,29 @@ struct Prepared {
     position: Position,
 }
 
+/// What a start leaves: where the pipeline stands, its connection, its lanes, and the positions that only hold the
+/// acknowledgement back.
+type Started = (PipelineRow, Ready, Vec<Prepared>, Vec<Position>);
+
 /// Runs until a stop is asked for or something halts.
 pub(crate) async fn run(
     config: Config,
-    plugins: Vec<Loaded>,
+    plugins: Directory,
     mut store: Store,
     board: Board,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), Failure> {
-    match start(config.clone(), plugins, &mut store, &board, &mut stop).await {
+    let mut stopped = stop.clone();
+    // A start may wait long: for a plugin that refuses to open, or for a server that hangs. Nothing in it needs to end.
+    let started = tokio::select! {
+        started = start(config.clone(), plugins, &mut store, &board, &mut stop) => started,
+        _ = stopped.wait_for(|stop| *stop) => Ok(None),
+    };
+    match started {
         Ok(None) => Ok(()),
-        Ok(Some((stored, ready, prepared))) => {
+        Ok(Some((stored, ready, prepared, held))) => {
             store.clear_halt(&config.slot).await.map_err(state_failure)?;
-            Running::start(config, store, stored, ready, prepared, board).until(stop).await
+            Running::start(config, store, stored, ready, (prepared, held), board).until(stop).await
         }
         Err(failure) => {
             if let Some(halt) = &failure.halt {
@@ -78,11 +88,11 @@ pub(crate) async fn run(
 /// Everything up to the first byte of the stream; nothing when a stop was asked for meanwhile.
 async fn start(
     config: Config,
-    plugins: Vec<Loaded>,
+    plugins: Directory,
     store: &mut Store,
     board: &Board,
     stop: &mut watch::Receiver<bool>,
-) -> Result<Option<(PipelineRow, Ready, Vec<Prepared>)>, Failure> {
+) -> Result<Option<Started>, Failure> {
     let pipeline = config.slot.clone();
     let most = Some(source::START_ATTEMPTS);
     let Some(mut ready) = source::connect(&config, History::Stored(store), most, board, stop).await? else {
@@ -91,18 +101,53 @@ async fn start(
     post_source(board, &config, &ready);
     let stored = ready.stored.take();
     let stored = adopt(store, &pipeline, &config, &ready, stored).await?;
-    let mut prepared = Vec::with_capacity(plugins.len());
-    for plugin in plugins {
+    let mut prepared = Vec::with_capacity(plugins.loaded.len());
+    let mut held = Vec::new();
+    let mut first_failure = None;
+    for plugin in plugins.loaded {
         let index = prepared.len();
-        prepared.push(prepare(store, &pipeline, &config, &stored, ready.found.identity.xlog_pos, plugin, index, board).await?);
+        let (name, required, policy) = (plugin.name.clone(), plugin.manifest.required, plugin.manifest.on_failure);
+        let source_end = ready.found.identity.xlog_pos;
+        match prepare(store, &pipeline, &config, &stored, source_end, plugin, index, board).await {
+            Ok(ready) => prepared.push(ready),
+            Err(failure) if policy == OnFailure::Park && failure.halt.as_ref().is_some_and(|halt| halt.plugin.is_some()) => {
+                tracing::error!(plugin = name, "plugin parked at its start, the others go on: {}", failure.message);
+                metrics::gauge!("walgate_plugin_parked", "plugin" => name.clone()).set(1.0);
+                board.plugin_state(&name, "parked", Some(failure.message.clone()));
+                first_failure.get_or_insert(failure);
+                let cursor = stored.cursors.get(&name).copied().unwrap_or(Cursor::at(stored.acked));
+                held.extend(required.then(|| hold(name, cursor, &stored, board)));
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    // A plugin that ran before and cannot be loaded now would miss what is acknowledged meanwhile.
+    for plugin in plugins.not_running.into_iter().filter(|plugin| plugin.required) {
+        if let Some(cursor) = stored.cursors.get(&plugin.name).copied() {
+            held.push(hold(plugin.name, cursor, &stored, board));
+        }
     }
     if prepared.is_empty() {
-        return Err(Failure::usage(format!(
-            "no plugin in {} can run; see: walgate plugin list",
-            config.plugins.dir.display()
-        )));
+        return Err(first_failure.unwrap_or_else(|| {
+            Failure::usage(format!("no plugin in {} can run; see: walgate plugin list", config.plugins.dir.display()))
+        }));
     }
-    Ok(Some((stored, ready, prepared)))
+    Ok(Some((stored, ready, prepared, held)))
+}
+
+/// The position of a required plugin without a lane: it keeps its place, and with it the source's log.
+fn hold(name: String, cursor: Cursor, stored: &PipelineRow, board: &Board) -> Position {
+    tracing::warn!(
+        plugin = name,
+        at = %cursor.end,
+        "a required plugin does not run and holds the acknowledgement; mend it, or remove its folder to let go of it"
+    );
+    board.plugin(&name, |status| {
+        status.required = true;
+        status.cursor = cursor.end.to_string();
+    });
+    let generation = stored.generations.get(&name).copied().unwrap_or(1);
+    Position { plugin: name, required: true, generation, cursor, stored: cursor, sink_owned: false, outputs: std::collections::BTreeMap::new() }
 }
 
 /// Keeps a halt for `status` after the process is gone. Failing to is no reason to hide the halt itself.
@@ -188,7 +233,15 @@ async fn prepare(
     Ok(Prepared {
         lane,
         minimizer: Minimizer::new(plugin.grant, &lineage_tag(&stored.lineage), config.bounds, from),
-        position: Position { plugin: name, required: plugin.manifest.required, generation, cursor: from, outputs },
+        position: Position {
+            plugin: name,
+            required: plugin.manifest.required,
+            generation,
+            cursor: from,
+            stored: cursor,
+            sink_owned: own.is_some(),
+            outputs,
+        },
     })
 }
 
@@ -214,8 +267,13 @@ fn start_of(
     if from.end >= acked {
         return Ok(from);
     }
+    // Its stored cursor moves with its batches alone, so a sink that has those missed only what was not for it.
+    if required && own.is_some_and(|own| deliver::place(own) >= deliver::place(cursor)) {
+        let within = from.ordinal > 0 && from.commit >= acked;
+        return Ok(if within { Cursor { end: acked, ..from } } else { Cursor::at(acked) });
+    }
     let gap = format!("it stands at {}, but the source may have freed its log up to {acked}", from.end);
-    if required || own.is_some() {
+    if required {
         let detail = format!(
             "{gap}: changes in between are lost to it. Give its sink a fresh copy of the tables, then start it under another \
              name, which begins at the present"
@@ -279,6 +337,7 @@ struct Running {
     tasks: JoinSet<Ended>,
     drain: Duration,
     pipeline: String,
+    state: walgate_wire::SourceOptions,
     board: Board,
 }
 
@@ -296,7 +355,7 @@ impl Running {
         store: Store,
         stored: PipelineRow,
         ready: Ready,
-        prepared: Vec<Prepared>,
+        (prepared, held): (Vec<Prepared>, Vec<Position>),
         board: Board,
     ) -> Self {
         let pipeline = config.slot.clone();
@@ -306,22 +365,22 @@ impl Running {
         let (position, positions) = watch::channel(stored.acked);
         let (is_connected, connected) = watch::channel(true);
         let hang_up = Arc::new(Notify::new());
-        let (streams, incoming) = mpsc::channel(1);
+        let (streams, incoming) = watch::channel(source::NewestStream::default());
         let (events, lane_events) = mpsc::unbounded_channel();
         let (delivered, deliveries) = mpsc::channel(DELIVERED_QUEUE);
         let mut tasks = JoinSet::new();
         let mut feeds = Vec::new();
         let mut stored_positions = Vec::new();
-        let mut messages = false;
         for plugin in prepared {
             let (todo, queue) = mpsc::unbounded_channel();
-            messages |= plugin.minimizer.wants_messages();
             feeds.push(Feed::new(plugin.minimizer, todo));
             stored_positions.push(plugin.position);
             let channels =
                 Channels { todo: queue, delivered: delivered.clone(), events: events.clone(), abandon: abandoned.clone() };
             tasks.spawn(async move { Ended::Lane(plugin.lane.run(channels).await) });
         }
+        // Behind those of the lanes, which are known by their number.
+        stored_positions.extend(held);
         drop((delivered, events));
         let checkpoint = Checkpoint {
             store,
@@ -347,13 +406,14 @@ impl Running {
             board: board.clone(),
             assembler: Assembler::new(),
             idle_at: Lsn::ZERO,
+            others: false,
         };
         tasks.spawn(async move { Ended::Flow(flow.run(incoming, flow_stopped).await) });
         let drain = Duration::from_millis(config.drain_ms);
+        let state = config.state.clone();
         let source = Source {
             config,
             stored,
-            messages,
             position: positions,
             streams,
             stop: wire_stopped,
@@ -363,7 +423,7 @@ impl Running {
             board: board.clone(),
         };
         tasks.spawn(async move { Ended::Wire(source.run(ready).await) });
-        Self { flow_stop, wire_stop, abandon, tasks, drain, pipeline, board }
+        Self { flow_stop, wire_stop, abandon, tasks, drain, pipeline, state, board }
     }
 
     async fn until(mut self, mut stop: watch::Receiver<bool>) -> Result<(), Failure> {
@@ -429,8 +489,13 @@ impl Running {
         drop(last_stream);
         match halt {
             Some(halt) => {
-                if let Some(store) = &mut store {
-                    keep_halt(store, &self.pipeline, &halt).await;
+                // The checkpoint stage had the only connection; when it was cut off, the halt is kept over another.
+                if store.is_none() {
+                    store = crate::connect::state(&self.state).await.ok();
+                }
+                match &mut store {
+                    Some(store) => keep_halt(store, &self.pipeline, &halt).await,
+                    None => tracing::warn!("the halt cannot be kept: the state database does not answer"),
                 }
                 Err(halt.into())
             }

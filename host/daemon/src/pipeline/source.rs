@@ -3,10 +3,10 @@
 //! Holds: the reconnect loop and what ends it. One task owns the socket, so that feedback never waits for the flow.
 //! Never knows: rows, plugins. Read next: [`super::flow`].
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, watch};
 use walgate_core::Lsn;
 use walgate_store::{PipelineRow, Store};
 use walgate_wire::{Backoff, ChunkReceiver, Class, Connection, PumpStats, StartOptions};
@@ -54,13 +54,16 @@ impl History<'_> {
     }
 }
 
+/// A stream until the flow takes it.
+pub(crate) type NewestStream = Mutex<Option<ChunkReceiver>>;
+
 /// What the wire task needs.
 pub(crate) struct Source {
     pub(crate) config: Config,
     pub(crate) stored: PipelineRow,
-    pub(crate) messages: bool,
     pub(crate) position: watch::Receiver<Lsn>,
-    pub(crate) streams: mpsc::Sender<ChunkReceiver>,
+    /// The newest stream. One that was not looked at yet is replaced: the next connection repeats it.
+    pub(crate) streams: watch::Sender<NewestStream>,
     pub(crate) stop: watch::Receiver<bool>,
     /// Told when a stream begins and ends.
     pub(crate) connected: watch::Sender<bool>,
@@ -96,6 +99,13 @@ impl Source {
                 Err(error) if error.class() == Class::Retry => self.lost(chain(&error)),
                 Err(error) => return Err(source_halt(&error)),
             }
+            if self.streams.is_closed() {
+                // The flow has ended, so nobody reads another stream. A checkpoint that waits for one must not: the loss of
+                // this sender tells it.
+                drop(self.connected);
+                let _ = self.stop.wait_for(|stop| *stop).await;
+                return Ok(());
+            }
             if began.elapsed() >= LIVED {
                 backoff.reset();
             }
@@ -109,18 +119,24 @@ impl Source {
     async fn stream(&mut self, ready: Ready) -> Result<(), walgate_wire::WireError> {
         let start = *self.position.borrow();
         let options = StartOptions {
-            messages: self.messages,
+            // Always: they take ordinals, so a stream without them would count the changes of a transaction otherwise, and a
+            // cursor inside of one would cover other rows after a plugin that wants messages came or went.
+            messages: true,
             ..StartOptions::new(&self.config.slot, start, self.config.publications.clone())
         };
         let mut stream = ready.connection.start_replication(&options).await?;
         let (sender, receiver) = walgate_wire::channel(CHUNK_BUDGET_BYTES);
-        if self.streams.send(receiver).await.is_err() {
+        // Never waits: a flow that is blocked must not keep this connection from being served.
+        if self.streams.send(Mutex::new(Some(receiver))).is_err() {
             return Ok(());
         }
         metrics::counter!("walgate_wire_connections_total").increment(1);
         tracing::info!(slot = self.config.slot, from = %start, "streaming");
         self.board.write(|status| {
-            status.phase = Phase::Streaming;
+            // A stop or a halt that came while this connection was made stays visible.
+            if matches!(status.phase, Phase::Starting | Phase::Reconnecting) {
+                status.phase = Phase::Streaming;
+            }
             status.source.connections += 1;
             (status.source.attempts, status.source.last_error) = (0, None);
         });
