@@ -3,6 +3,7 @@
 //! Holds: loading at start, one plugin at a time, so that a bad one never hides or disturbs another.
 //! Refuses to know delivery. Read next: [`crate::pipeline`].
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use walgate_core::grant::Grant;
@@ -54,19 +55,19 @@ impl Workers {
     pub(crate) fn publish(&self) {
         for (plugin, worker) in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             let snapshot = worker.metrics();
+            let names: BTreeSet<String> = snapshot.counters.keys().cloned().collect();
             for (name, value) in snapshot.counters {
                 metrics::counter!(format!("walgate_plugin_{name}"), "plugin" => plugin.clone()).absolute(value);
             }
             for (name, seen) in snapshot.observations {
-                let gauge = |part: &str, value: f64| {
+                // A plugin that counts `x_sum` beside an observation `x` keeps its counter.
+                let taken = |part: &&str| !names.contains(&format!("{name}_{part}"));
+                let parts = [("count", seen.count as f64), ("sum", seen.sum), ("min", seen.min), ("max", seen.max)];
+                for (part, value) in parts.into_iter().filter(|(part, _)| taken(part)) {
                     metrics::gauge!(format!("walgate_plugin_{name}_{part}"), "plugin" => plugin.clone()).set(value);
-                };
-                gauge("count", seen.count as f64);
-                gauge("sum", seen.sum);
-                gauge("min", seen.min);
-                gauge("max", seen.max);
+                }
             }
-            metrics::counter!("walgate_plugin_metrics_dropped_total", "plugin" => plugin.clone()).absolute(snapshot.dropped);
+            metrics::counter!("walgate_metrics_dropped_total", "plugin" => plugin.clone()).absolute(snapshot.dropped);
         }
     }
 }

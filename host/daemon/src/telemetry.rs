@@ -45,7 +45,7 @@ pub(crate) fn metrics() -> Result<PrometheusHandle, String> {
     metrics::describe_counter!("walgate_state_retries_total", "Attempts to write to the state database that failed and were repeated.");
     metrics::describe_gauge!("walgate_lag_bytes", "Bytes of log between what was read and what was acknowledged.");
     metrics::describe_gauge!("walgate_halted", "1 when the pipeline has halted and needs an operator.");
-    metrics::describe_gauge!("walgate_plugin_parked", "1 when the plugin is parked and needs an operator, by plugin.");
+    metrics::describe_gauge!("walgate_parked", "1 when the plugin is parked and needs an operator, by plugin.");
     metrics::gauge!("walgate_halted").set(0.0);
     Ok(handle)
 }

@@ -37,6 +37,14 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// is one and a half in fact.
 const TIMER_PAUSE: Duration = Duration::from_micros(500);
 
+/// The longest pause on a unix socket. The kernel counts some 800 bytes for a message of any length there, so the
+/// sender's buffer holds under 300 small ones, and cannot be made larger from this side: a millisecond caps the stream.
+const SHORT_PAUSE: Duration = Duration::from_micros(400);
+
+/// A read from a unix socket that brings more shortens the next pause in proportion: messages are long, and the server
+/// would wait for room.
+const SHORT_PAUSE_BYTES: f64 = 32_768.0;
+
 /// How long a stop waits for the server's goodbye. The final status is on its way before; only a clean end is at stake.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -196,8 +204,17 @@ impl CopyStream {
         let pause = self.pacing.pause_after(filled.bytes, filled.drained, now);
         Ok(pause.then(|| {
             stats.pauses.fetch_add(1, Relaxed);
-            now + if thread::is_own() { PAUSE } else { TIMER_PAUSE }
+            now + self.pause(filled.bytes)
         }))
+    }
+
+    /// How long to pause after a read of that many bytes.
+    fn pause(&self, bytes: usize) -> Duration {
+        match (thread::is_own(), self.short_pauses) {
+            (false, _) => TIMER_PAUSE,
+            (true, false) => PAUSE,
+            (true, true) => SHORT_PAUSE.mul_f64((SHORT_PAUSE_BYTES / bytes.max(1) as f64).clamp(0.1, 1.0)),
+        }
     }
 
     /// Moves whole messages from the inbox to where they belong.

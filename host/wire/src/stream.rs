@@ -17,6 +17,7 @@ use crate::link::{Link, Reply, server_error};
 use crate::pacing::Pacing;
 use crate::quote::{identifier, literal};
 use crate::slot::slot_identifier;
+use crate::thread;
 use crate::verdict::Phase;
 
 /// The longest a silent peer is believed, when `wal_sender_timeout` is not longer.
@@ -40,8 +41,8 @@ pub struct StartOptions {
     pub plugin_options: Vec<(&'static str, String)>,
     /// How long a silent peer is believed; `None` takes the larger of a minute and `wal_sender_timeout`.
     pub dead_peer_after: Option<Duration>,
-    /// Pause while behind, so that messages coalesce on the server. Off only to measure what it gains; without effect
-    /// on a socket directory, where it gains nothing.
+    /// Pause while behind, so that messages coalesce on the server. Off only to measure what it gains; on a
+    /// socket directory only on a thread of its own ([`crate::own_thread`]).
     pub lazy: bool,
 }
 
@@ -84,6 +85,8 @@ pub struct CopyStream {
     pub(crate) ended: Option<WireError>,
     pub(crate) feedback: Feedback,
     pub(crate) pacing: Pacing,
+    /// The socket's buffer is small and fixed: a pause that is too long leaves the server waiting.
+    pub(crate) short_pauses: bool,
     /// What the message at the end of the inbox still lacks.
     pub(crate) missing: usize,
     /// The last position seen.
@@ -126,8 +129,11 @@ impl Connection {
                 Reply::Message(_) => return Err(WireError::protocol("something else than the start of a stream")),
             }
         }
-        let lazy = options.lazy && self.coalesces;
-        Ok(CopyStream::new(self.link, timeout, &StartOptions { lazy, ..options.clone() }))
+        // A timer is too coarse for the short pauses that a socket directory needs.
+        let lazy = options.lazy && (self.coalesces || thread::is_own());
+        let mut stream = CopyStream::new(self.link, timeout, &StartOptions { lazy, ..options.clone() });
+        stream.short_pauses = !self.coalesces;
+        Ok(stream)
     }
 }
 
@@ -141,6 +147,7 @@ impl CopyStream {
             ended: None,
             feedback: Feedback::new(wal_sender_timeout, dead_peer_after, options.start),
             pacing: Pacing::new(options.lazy),
+            short_pauses: false,
             missing: 1,
             last: options.start,
         }

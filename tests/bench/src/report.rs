@@ -22,8 +22,8 @@ struct Target {
 
 /// The p99 of the latency as a multiple of `pg_recvlogical`'s.
 const LATENCY: Target = Target { goal: 1.5, bar: 2.0 };
-/// CPU with the sandbox as a multiple of that without.
-const SANDBOX: Target = Target { goal: 1.05, bar: 1.05 };
+/// CPU with the sandbox as a multiple of that without: a goal, no bar.
+const SANDBOX_GOAL: f64 = 1.05;
 
 impl Target {
     fn of(workload: &str, transport: Transport) -> Self {
@@ -312,7 +312,12 @@ impl Report {
                 cell(figures.host_cpu_us_per_row, 2),
                 short(figures.peak_rss_mib, 0),
                 cell(sandbox.ratio, 2),
-                SANDBOX.verdict(sandbox.ratio).to_owned(),
+                if sandbox.ratio.is_some_and(|ratio| ratio.median <= SANDBOX_GOAL) {
+                    "goal met"
+                } else {
+                    "over the goal"
+                }
+                .to_owned(),
                 short(sandbox.decode_ns, 0),
                 short(sandbox.guest_ns, 0),
             ]);

@@ -116,7 +116,7 @@ async fn misbehaving_plugins_are_parked_and_the_others_go_on(major: u32) -> Resu
         ensure!(cause.contains(words), "{name}: no {words:?} in {cause}");
     }
     let metrics = walgate.get("/metrics").await?.body;
-    ensure!(metrics.contains("walgate_plugin_parked{plugin=\"eat-memory\"} 1"), "{metrics}");
+    ensure!(metrics.contains("walgate_parked{plugin=\"eat-memory\"} 1"), "{metrics}");
     walgate.sigterm()?;
     ensure!(walgate.wait_exit(SOON).await?.code() == Some(0), "parked plugins do not keep a stop from being clean");
     let said = walgate.stdout() + &walgate.stderr() + &status.to_string() + &metrics;

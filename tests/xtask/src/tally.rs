@@ -74,14 +74,17 @@ impl Tally {
         }
     }
 
-    /// Whether nothing has failed.
+    /// Whether nothing has failed, and there was something: a filter that matches no test proves nothing.
     pub(crate) fn is_good(&self) -> bool {
-        self.failed == 0
+        self.failed == 0 && self.passed + self.skipped > 0
     }
 
     /// Everything worth saying at the end; the last line is the sum.
     pub(crate) fn report(&self) -> String {
         let mut text = String::from("\n");
+        if self.passed + self.failed + self.skipped == 0 {
+            text += "no test was run, which counts as a failure: does the filter match any name?\n";
+        }
         for skip in &self.skips {
             text += &format!("skipped: {}: {}; to run it: {}\n", skip.which, skip.why, skip.remedy);
         }
@@ -188,6 +191,15 @@ mod tests {
         assert_eq!(last_line(&tally), "0 passed, 1 failed, 0 skipped");
         tally.libtest("unit", &mut Command::new("no-such-program"));
         assert_eq!(last_line(&tally), "0 passed, 2 failed, 0 skipped");
+    }
+
+    #[test]
+    fn a_run_of_nothing_is_not_good() {
+        let mut tally = tally();
+        tally
+            .line("unit", "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out; finished in 0s");
+        assert!(!tally.is_good() && tally.report().contains("no test was run"));
+        assert_eq!(last_line(&tally), "0 passed, 0 failed, 0 skipped");
     }
 
     #[test]

@@ -127,11 +127,6 @@ impl Minimizer {
         self.taken
     }
 
-    /// Whether the grant names logical messages.
-    pub fn wants_messages(&self) -> bool {
-        !self.grant.message_prefixes.is_empty()
-    }
-
     /// Moves the place in the stream forward where the server says that nothing more comes before `to`. Only while
     /// nothing waits here and no transaction is open; answers whether it moved.
     pub fn cover(&mut self, to: Lsn) -> bool {

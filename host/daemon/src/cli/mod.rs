@@ -60,7 +60,7 @@ unavailable.";
 enum Command {
     /// Read the slot and feed the plugins until told to stop (SIGTERM or ctrl-C finish what is in flight).
     Run,
-    /// Say whether `run` would start, without changing anything: configuration, source, slot, state, plugins.
+    /// Say whether `run` would start: configuration, source, slot, state, plugins. Changes nothing but the plugin cache.
     Check,
     /// Show what a running walgate is doing, or where a stopped one stands.
     Status,

@@ -185,8 +185,9 @@ impl Checkpoint {
             return Err(Halt::of_plugin("bug", &plugin, format!("output {name:?} has no target; please report this")));
         };
         let mut attempt = 1;
+        let bytes = Arc::new(bytes);
         let outcome = loop {
-            let bytes = bytes.clone();
+            let bytes = Arc::clone(&bytes);
             let written = tokio::task::spawn_blocking(move || {
                 let outcome = output.append(&bytes).and_then(|()| output.sync());
                 (output, outcome)

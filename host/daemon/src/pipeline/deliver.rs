@@ -96,6 +96,8 @@ enum Stop {
     Abandoned,
 }
 
+/// How much longer a pause is after `retry` than after a trap: about 1, 2, 4, 8 seconds.
+const PEER_PATIENCE: u32 = 10;
 /// Longest pause between two attempts that a plugin can ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
@@ -310,6 +312,7 @@ impl Lane {
     async fn reopen(&mut self, told: &BTreeMap<u32, ProjectedRelation>) -> Result<Option<Cursor>, CallError> {
         let position = self.open().await?;
         for relation in told.values() {
+            // It accepted this shape before; one that changes its mind is told what it declines when a row of it comes.
             self.worker.relation_changed(relation, None).await?;
         }
         Ok(position)
@@ -355,7 +358,7 @@ impl Lane {
             return Err(halt);
         }
         tracing::error!(plugin = self.name, class = halt.name, "plugin parked, the others go on: {}", halt.detail);
-        metrics::gauge!("walgate_plugin_parked", "plugin" => self.name.clone()).set(1.0);
+        metrics::gauge!("walgate_parked", "plugin" => self.name.clone()).set(1.0);
         let _ = channels.events.send(LaneEvent::Parked { lane: self.index });
         Ok(())
     }
@@ -401,12 +404,13 @@ impl Attempts {
         Self { made: 0, most: most.max(1), backoff: Backoff::new() }
     }
 
+    /// A fresh instance is tried soon; a peer that the plugin found away is given time to come back.
     fn pause(&mut self, error: &CallError) -> Duration {
         let pause = self.backoff.next_delay();
         match error {
             CallError::Refused(failure) => {
                 let asked = Duration::from_millis(u64::from(failure.retry_after_ms.unwrap_or(0)));
-                pause.max(asked.min(MAX_RETRY_AFTER))
+                (pause * PEER_PATIENCE).max(asked).min(MAX_RETRY_AFTER)
             }
             _ => pause,
         }

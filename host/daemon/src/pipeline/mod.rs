@@ -74,10 +74,13 @@ pub(crate) async fn run(
         Ok(None) => Ok(()),
         Ok(Some((stored, ready, prepared, held))) => {
             store.clear_halt(&config.slot).await.map_err(state_failure)?;
-            Running::start(config, store, stored, ready, (prepared, held), board).until(stop).await
+            // The wire connects anew, on a thread of its own.
+            drop(ready);
+            Running::start(config, store, stored, (prepared, held), board).until(stop).await
         }
         Err(failure) => {
-            if let Some(halt) = &failure.halt {
+            // A slot in use belongs to a running pipeline, whose row is not ours to write to.
+            if let Some(halt) = failure.halt.as_ref().filter(|halt| halt.name != "slot_active") {
                 keep_halt(&mut store, &config.slot, halt).await;
             }
             Err(failure)
@@ -112,7 +115,7 @@ async fn start(
             Ok(ready) => prepared.push(ready),
             Err(failure) if policy == OnFailure::Park && failure.halt.as_ref().is_some_and(|halt| halt.plugin.is_some()) => {
                 tracing::error!(plugin = name, "plugin parked at its start, the others go on: {}", failure.message);
-                metrics::gauge!("walgate_plugin_parked", "plugin" => name.clone()).set(1.0);
+                metrics::gauge!("walgate_parked", "plugin" => name.clone()).set(1.0);
                 board.plugin_state(&name, "parked", Some(failure.message.clone()));
                 first_failure.get_or_insert(failure);
                 let cursor = stored.cursors.get(&name).copied().unwrap_or(Cursor::at(stored.acked));
@@ -280,6 +283,10 @@ fn start_of(
         );
         return Err(Halt::of_plugin("data_gap", name, detail));
     }
+    if from.ordinal > 0 && from.commit >= acked {
+        // It stands inside a transaction that comes again whole.
+        return Ok(Cursor { end: acked, ..from });
+    }
     tracing::warn!(plugin = name, from = %from.end, to = %acked, "an optional plugin missed changes: {gap}");
     Ok(Cursor::at(acked))
 }
@@ -354,7 +361,6 @@ impl Running {
         config: Config,
         store: Store,
         stored: PipelineRow,
-        ready: Ready,
         (prepared, held): (Vec<Prepared>, Vec<Position>),
         board: Board,
     ) -> Self {
@@ -422,7 +428,7 @@ impl Running {
             stats: PumpStats::new(),
             board: board.clone(),
         };
-        tasks.spawn(async move { Ended::Wire(source.run(ready).await) });
+        tasks.spawn(async move { Ended::Wire(source.run().await) });
         Self { flow_stop, wire_stop, abandon, tasks, drain, pipeline, state, board }
     }
 

@@ -19,8 +19,9 @@ use crate::status::{Board, Phase};
 
 /// Bytes of unread stream between the socket and the flow: a few large reads.
 const CHUNK_BUDGET_BYTES: usize = 4 << 20;
-/// How long a slot may still be held by what is left of a process of ours that ended a moment ago.
-const HELD_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a slot may still be held by what is left of a process of ours: the server notices a peer that vanished after
+/// its `wal_sender_timeout`, a minute by default, and this is a margin on top.
+const HELD_PATIENCE: Duration = Duration::from_secs(90);
 /// A stream that lived this long was a good one: the next reconnect is quick again.
 const LIVED: Duration = Duration::from_secs(10);
 /// Attempts to reach the source before a start gives up. Once a stream ran, it is tried for ever, visibly.
@@ -74,21 +75,23 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Streams until a stop is asked for, over as many connections as it takes.
-    pub(crate) async fn run(mut self, first: Ready) -> Result<(), Halt> {
-        let mut ready = Some(first);
+    /// Streams on a thread of its own until a stop is asked for; see [`walgate_wire::own_thread`].
+    pub(crate) async fn run(self) -> Result<(), Halt> {
+        let thread = walgate_wire::own_thread("wire", move || self.stream_on())
+            .map_err(|error| Halt::new("wire_thread", format!("the thread of the wire cannot be started: {error}")))?;
+        thread.join().await.unwrap_or_else(|panicked| Err(Halt::new("bug", panicked.to_string())))
+    }
+
+    /// Over as many connections as it takes. The one that was checked at the start is not among them: a socket belongs to
+    /// the runtime it was opened in.
+    async fn stream_on(mut self) -> Result<(), Halt> {
         let mut backoff = Backoff::new();
         loop {
-            let connected = match ready.take() {
-                Some(ready) => ready,
-                None => {
-                    let history = History::Live(&self.stored, &self.position);
-                    match connect(&self.config, history, None, &self.board, &mut self.stop).await {
-                        Ok(Some(ready)) => ready,
-                        Ok(None) => return Ok(()),
-                        Err(failure) => return Err(halt_of(failure)),
-                    }
-                }
+            let history = History::Live(&self.stored, &self.position);
+            let connected = match connect(&self.config, history, None, &self.board, &mut self.stop).await {
+                Ok(Some(ready)) => ready,
+                Ok(None) => return Ok(()),
+                Err(failure) => return Err(halt_of(failure)),
             };
             let began = Instant::now();
             let ended = self.stream(connected).await;
@@ -186,6 +189,7 @@ pub(crate) async fn connect(
                 halt.detail
             }
             Refusal::Later(error) => {
+                held_since = None;
                 let why = chain(&error);
                 if most.is_some_and(|most| attempts >= most) {
                     return Err(Failure::unavailable(format!("source: {why}; {attempts} attempts were made")));
