@@ -166,7 +166,13 @@ impl Config {
         let delivery = file.delivery;
         let bounds = Bounds {
             max_rows: within("delivery.max_batch_rows", delivery.max_batch_rows, DEFAULT_MAX_BATCH_ROWS, 1, 1_000_000)?,
-            max_bytes: within("delivery.max_batch_bytes", delivery.max_batch_bytes, DEFAULT_MAX_BATCH_BYTES, 1 << 10, 1 << 30)?,
+            max_bytes: within(
+                "delivery.max_batch_bytes",
+                delivery.max_batch_bytes,
+                DEFAULT_MAX_BATCH_BYTES,
+                1 << 10,
+                1 << 30,
+            )?,
         };
         let state = file.state.unwrap_or(FileState {
             url: None,
@@ -217,9 +223,9 @@ impl Config {
 /// The line and the kind of a problem. The library's own text may repeat what stands in the file, so only the kinds
 /// that name keys pass.
 fn syntax(text: &str, error: &toml::de::Error) -> String {
-    let line = error.span().map_or(0, |span| {
-        1 + text.as_bytes().iter().take(span.start).filter(|byte| **byte == b'\n').count()
-    });
+    let line = error
+        .span()
+        .map_or(0, |span| 1 + text.as_bytes().iter().take(span.start).filter(|byte| **byte == b'\n').count());
     let message = error.message();
     let names_keys = ["unknown field", "missing field", "duplicate field", "duplicate key"];
     let kind = if names_keys.iter().any(|start| message.starts_with(start)) {
@@ -240,11 +246,7 @@ fn within<T: PartialOrd + std::fmt::Display + Copy>(
     most: T,
 ) -> Result<T, String> {
     let value = value.unwrap_or(default);
-    if value >= least && value <= most {
-        Ok(value)
-    } else {
-        Err(format!("{key} must be from {least} to {most}"))
-    }
+    if value >= least && value <= most { Ok(value) } else { Err(format!("{key} must be from {least} to {most}")) }
 }
 
 /// The server's own rule for slot names.
@@ -274,7 +276,9 @@ fn connection(
 ) -> Result<SourceOptions, String> {
     let mut options = SourceOptions::from_url(url).map_err(|error| format!("{section}.url: {}", chain(&error)))?;
     if options.password.is_some() {
-        return Err(format!("{section}.url holds a password; put it into a file and name it with {section}.password_file"));
+        return Err(format!(
+            "{section}.url holds a password; put it into a file and name it with {section}.password_file"
+        ));
     }
     for file in [&mut options.tls.root_cert, &mut options.tls.client_cert, &mut options.tls.client_key] {
         *file = file.take().map(|file| base.join(file));

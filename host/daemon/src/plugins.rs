@@ -42,7 +42,9 @@ pub(crate) struct Directory {
 
 /// The workers whose own metrics are shown with ours.
 #[derive(Clone, Default)]
-pub(crate) struct Workers(Arc<Mutex<Vec<(String, Arc<Worker>)>>>);
+pub(crate) struct Workers(Arc<Mutex<Vec<NamedWorker>>>);
+
+type NamedWorker = (String, Arc<Worker>);
 
 impl Workers {
     pub(crate) fn add(&self, loaded: &[Loaded]) {

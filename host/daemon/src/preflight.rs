@@ -56,7 +56,11 @@ pub(crate) struct Found {
 pub(crate) async fn server(connection: &mut Connection, config: &Config) -> Result<(SystemIdentity, u32), Refusal> {
     let major = connection.server_version();
     if major < OLDEST {
-        return Err(Halt::new("server_too_old", format!("the source is Postgres {major}; walgate needs {OLDEST} or newer")).into());
+        return Err(Halt::new(
+            "server_too_old",
+            format!("the source is Postgres {major}; walgate needs {OLDEST} or newer"),
+        )
+        .into());
     }
     let level = connection.setting("wal_level").await?.unwrap_or_default();
     if level != "logical" && major < LOGICAL_WITHOUT_LEVEL {
@@ -189,7 +193,9 @@ fn usable(slot: &SlotInfo, config: &Config) -> Result<(), Halt> {
         plugin => {
             return Err(Halt::new(
                 "slot_plugin",
-                format!("slot {name} was made for the output plugin {plugin}; walgate reads pgoutput: set source.slot to another name and run: walgate slot create"),
+                format!(
+                    "slot {name} was made for the output plugin {plugin}; walgate reads pgoutput: set source.slot to another name and run: walgate slot create"
+                ),
             ));
         }
     }
@@ -198,8 +204,7 @@ fn usable(slot: &SlotInfo, config: &Config) -> Result<(), Halt> {
             "slot_database",
             format!(
                 "slot {name} belongs to database {}, source.url names {}; correct one of the two",
-                slot.database,
-                config.source.database
+                slot.database, config.source.database
             ),
         ));
     }

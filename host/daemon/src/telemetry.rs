@@ -33,16 +33,23 @@ pub(crate) fn logs(log: &Log) {
 pub(crate) fn metrics() -> Result<PrometheusHandle, String> {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
-    metrics::set_global_recorder(recorder).map_err(|error| format!("the metrics registry cannot be installed: {error}"))?;
+    metrics::set_global_recorder(recorder)
+        .map_err(|error| format!("the metrics registry cannot be installed: {error}"))?;
     metrics::describe_counter!("walgate_wire_bytes_total", "Bytes received from the source.");
     metrics::describe_counter!("walgate_wire_connections_total", "Connections made to the source.");
     metrics::describe_counter!("walgate_transactions_total", "Committed transactions read.");
     metrics::describe_counter!("walgate_rows_delivered_total", "Rows that a plugin has taken, by plugin.");
     metrics::describe_counter!("walgate_batches_delivered_total", "Batches that a plugin has taken, by plugin.");
     metrics::describe_counter!("walgate_delivery_retries_total", "Deliveries that were repeated, by plugin.");
-    metrics::describe_counter!("walgate_instances_ended_total", "Instances ended by trap, deadline or broken answer, by plugin.");
+    metrics::describe_counter!(
+        "walgate_instances_ended_total",
+        "Instances ended by trap, deadline or broken answer, by plugin."
+    );
     metrics::describe_counter!("walgate_checkpoints_total", "Checkpoints committed.");
-    metrics::describe_counter!("walgate_state_retries_total", "Attempts to write to the state database that failed and were repeated.");
+    metrics::describe_counter!(
+        "walgate_state_retries_total",
+        "Attempts to write to the state database that failed and were repeated."
+    );
     metrics::describe_gauge!("walgate_lag_bytes", "Bytes of log between what was read and what was acknowledged.");
     metrics::describe_gauge!("walgate_halted", "1 when the pipeline has halted and needs an operator.");
     metrics::describe_gauge!("walgate_parked", "1 when the plugin is parked and needs an operator, by plugin.");

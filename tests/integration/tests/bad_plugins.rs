@@ -174,7 +174,11 @@ async fn an_optional_plugin_holds_nothing_back(major: u32) -> Result<()> {
     scene.lines_plugin("good")?;
     let optional = shop_manifest("park", 1).replace("required = true", "required = false");
     scene.plugin("optional", "trap-in-deliver", &optional)?;
-    scene.plugin("required", "state-counter", &format!("{}[grant]\ncapabilities = [\"state\", \"metrics\"]\n", shop_manifest("halt", 5)))?;
+    scene.plugin(
+        "required",
+        "state-counter",
+        &format!("{}[grant]\ncapabilities = [\"state\", \"metrics\"]\n", shop_manifest("halt", 5)),
+    )?;
     scene.create_slot()?;
     let walgate = scene.run().await?;
     scene.execute("INSERT INTO orders VALUES (1, 1, 'x')").await?;

@@ -28,9 +28,16 @@ super::scenarios! {
 fn unknown_configuration_key() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let config = dir.path().join("walgate.toml");
-    std::fs::write(&config, "[source]\nurl = \"postgres://x@127.0.0.1/x\"\nslot = \"s\"\npublications = [\"p\"]\nslto = 1\n[plugins]\ndir = \"p\"\n")?;
+    std::fs::write(
+        &config,
+        "[source]\nurl = \"postgres://x@127.0.0.1/x\"\nslot = \"s\"\npublications = [\"p\"]\nslto = 1\n[plugins]\ndir = \"p\"\n",
+    )?;
     for command in [&["run"][..], &["check"], &["status"], &["slot", "list"], &["plugin", "list"]] {
-        let output = std::process::Command::new(walgate_harness::walgate_bin()?).arg("--config").arg(&config).args(command).output()?;
+        let output = std::process::Command::new(walgate_harness::walgate_bin()?)
+            .arg("--config")
+            .arg(&config)
+            .args(command)
+            .output()?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains("walgate.toml: line 5: unknown field `slto`"), "{said}");

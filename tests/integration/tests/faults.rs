@@ -71,7 +71,10 @@ async fn the_connection_is_killed(major: u32) -> Result<()> {
 async fn state_database_away_in_the_middle(major: u32) -> Result<()> {
     let mut scene = Scene::new(major).await?;
     let mut state = Cluster::builder(major).durable(true).start()?;
-    scene.configure(&format!("[state]\nurl = \"{}\"\nmax_retries = 30\nretry_backoff_ms = 100", state.url("postgres")))?;
+    scene.configure(&format!(
+        "[state]\nurl = \"{}\"\nmax_retries = 30\nretry_backoff_ms = 100",
+        state.url("postgres")
+    ))?;
     scene.lines_plugin("lines")?;
     scene.create_slot()?;
     let walgate = scene.run().await?;
@@ -79,7 +82,8 @@ async fn state_database_away_in_the_middle(major: u32) -> Result<()> {
     scene.wait_lines("lines.txt", 5_000).await?;
     state.stop_fast()?;
     scene.execute(ROWS).await?;
-    wait_until(SOON, "the fault in the status", async || Ok(!scene.status(&walgate).await?["state_error"].is_null())).await?;
+    wait_until(SOON, "the fault in the status", async || Ok(!scene.status(&walgate).await?["state_error"].is_null()))
+        .await?;
     state.launch()?;
     scene.wait_lines("lines.txt", 10_000).await?;
     scene.wait_confirmed().await?;
@@ -90,7 +94,8 @@ async fn state_database_away_in_the_middle(major: u32) -> Result<()> {
 async fn state_database_away_for_good(major: u32) -> Result<()> {
     let mut scene = Scene::new(major).await?;
     let mut state = Cluster::builder(major).durable(true).start()?;
-    scene.configure(&format!("[state]\nurl = \"{}\"\nmax_retries = 2\nretry_backoff_ms = 50", state.url("postgres")))?;
+    scene
+        .configure(&format!("[state]\nurl = \"{}\"\nmax_retries = 2\nretry_backoff_ms = 50", state.url("postgres")))?;
     scene.lines_plugin("lines")?;
     scene.create_slot()?;
     let mut walgate = scene.run().await?;

@@ -28,7 +28,16 @@ async fn changes_arrive_in_commit_order(major: u32) -> Result<()> {
     scene.execute("DELETE FROM customers").await?;
     scene.execute("TRUNCATE orders, customers").await?;
     let lines = scene.wait_lines("lines.txt", 6).await?;
-    ensure!(lines[..4] == ["public.orders insert 0", "public.customers insert 1", "public.orders update 2", "public.customers delete 0"], "{lines:?}");
+    ensure!(
+        lines[..4]
+            == [
+                "public.orders insert 0",
+                "public.customers insert 1",
+                "public.orders update 2",
+                "public.customers delete 0"
+            ],
+        "{lines:?}"
+    );
     ensure!(lines[4].ends_with("truncate 0") && lines[5].ends_with("truncate 1"), "{lines:?}");
     Ok(())
 }
@@ -64,7 +73,10 @@ async fn a_sigkill_loses_and_repeats_nothing(major: u32) -> Result<()> {
         let (written, killed) = tokio::join!(scene.execute(&sql), async {
             // Somewhere inside the delivery of the transaction: some of its parts are written, not all.
             let before = 20_000 * round;
-            walgate_harness::wait_until(SOON, "a part of the round", async || Ok(scene.lines("lines.txt").len() > before)).await?;
+            walgate_harness::wait_until(SOON, "a part of the round", async || {
+                Ok(scene.lines("lines.txt").len() > before)
+            })
+            .await?;
             walgate.sigkill()
         });
         written?;
@@ -106,7 +118,11 @@ async fn each_plugin_has_its_own_cursor(major: u32) -> Result<()> {
     walgate.wait_exit(SOON).await?;
     // A new plugin begins at the present, and inherits nobody's cursor.
     scene.lines_plugin("second")?;
-    scene.plugin("counter", "counter-rust", &format!("{}[grant]\ncapabilities = [\"metrics\", \"state\"]\n", shop_manifest("halt", 5)))?;
+    scene.plugin(
+        "counter",
+        "counter-rust",
+        &format!("{}[grant]\ncapabilities = [\"metrics\", \"state\"]\n", shop_manifest("halt", 5)),
+    )?;
     let walgate = scene.run().await?;
     scene.execute("INSERT INTO orders VALUES (2, 2, 'after')").await?;
     scene.wait_lines("first.txt", 2).await?;
@@ -142,7 +158,10 @@ async fn unix_socket_and_odd_names(major: u32) -> Result<()> {
         .execute("CREATE SCHEMA \"Od\"\"d.s\"; CREATE TABLE \"Od\"\"d.s\".\"T %_'é\" (id int PRIMARY KEY, \"C\"\"ol\" text); CREATE PUBLICATION \"P\"\"u,b'\" FOR TABLE \"Od\"\"d.s\".\"T %_'é\"")
         .await?;
     let url = scene.cluster.unix_url("postgres");
-    scene.source(&format!("[source]\nurl = \"{url}\"\nslot = \"walgate\"\npublications = ['P\"u,b''']\n").replace("'P\"u,b'''", "\"P\\\"u,b'\""))?;
+    scene.source(
+        &format!("[source]\nurl = \"{url}\"\nslot = \"walgate\"\npublications = ['P\"u,b''']\n")
+            .replace("'P\"u,b'''", "\"P\\\"u,b'\""),
+    )?;
     let manifest = format!(
         "[[grant.table]]\nschema = 'Od\"d.s'\nname = \"T %_'é\"\ncolumns = [\"id\", 'C\"ol']\n[grant.output.lines]\nkind = \"file\"\npath = \"{}\"\n",
         scene.path("lines.txt").display()

@@ -46,10 +46,8 @@ impl Scene {
         let dir = tempfile::Builder::new().prefix("wg-scene-").tempdir()?;
         std::fs::create_dir(dir.path().join("plugins"))?;
         let api = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        let source = format!(
-            "[source]\nurl = \"{}\"\nslot = \"walgate\"\npublications = [\"shop\"]\n",
-            cluster.url("postgres")
-        );
+        let source =
+            format!("[source]\nurl = \"{}\"\nslot = \"walgate\"\npublications = [\"shop\"]\n", cluster.url("postgres"));
         let scene = Self { cluster, dir, api, source, extra: String::new() };
         scene.write_config()?;
         Ok(scene)
@@ -103,7 +101,8 @@ impl Scene {
 
     /// Runs a command of the binary to its end.
     pub(crate) fn cli(&self, arguments: &[&str]) -> Result<Answer> {
-        let output = std::process::Command::new(walgate_bin()?).arg("--config").arg(self.config()).args(arguments).output()?;
+        let output =
+            std::process::Command::new(walgate_bin()?).arg("--config").arg(self.config()).args(arguments).output()?;
         Ok(Answer(output))
     }
 
@@ -171,18 +170,15 @@ impl Scene {
         // One MiB of log is when a quiet stream is followed; a committed change is followed at once.
         let end = self.ask("SELECT pg_current_wal_lsn()").await?;
         self.execute("INSERT INTO orders VALUES (-1, 0, 'sentinel'); DELETE FROM orders WHERE id = -1").await?;
-        let sql = format!("SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots WHERE slot_name = 'walgate'");
+        let sql =
+            format!("SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots WHERE slot_name = 'walgate'");
         wait_until(SOON, "the slot to be confirmed", async || Ok(self.ask(&sql).await? == "t")).await
     }
 }
 
 /// A plugin.toml for `output-lines`.
 pub(crate) fn lines_manifest(file: &Path) -> String {
-    format!(
-        "{}\n[grant.output.lines]\nkind = \"file\"\npath = \"{}\"\n",
-        shop_manifest("halt", 5),
-        file.display()
-    )
+    format!("{}\n[grant.output.lines]\nkind = \"file\"\npath = \"{}\"\n", shop_manifest("halt", 5), file.display())
 }
 
 /// A plugin.toml that grants the shop without private columns.

@@ -16,7 +16,9 @@ super::scenarios! {
 fn ndjson(scene: &Scene, tables: &[(&str, &str)]) -> Result<()> {
     let tables: String = tables
         .iter()
-        .map(|(name, columns)| format!("[[grant.table]]\nschema = \"public\"\nname = \"{name}\"\ncolumns = {columns}\n"))
+        .map(|(name, columns)| {
+            format!("[[grant.table]]\nschema = \"public\"\nname = \"{name}\"\ncolumns = {columns}\n")
+        })
         .collect();
     let file = scene.path("changes.ndjson");
     scene.plugin(

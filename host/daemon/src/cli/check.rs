@@ -59,9 +59,9 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
             Err(refusal) => note("source", Err(failure_of(refusal))),
             Ok((identity, major)) => {
                 note("source", Ok(format!("Postgres {major}, system {}, publications exist", identity.system_id)));
-                let slot = preflight::slot(&mut connection, config).await.and_then(|confirmed| {
-                    Ok(preflight::history(config, identity, major, confirmed, stored.as_ref())?)
-                });
+                let slot = preflight::slot(&mut connection, config)
+                    .await
+                    .and_then(|confirmed| preflight::history(config, identity, major, confirmed, stored.as_ref()));
                 note("slot", slot.map(|found| format!("stands at {}", found.confirmed)).map_err(failure_of));
             }
         },
@@ -74,10 +74,16 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
             }
             for plugin in &directory.loaded {
                 let tables = plugin.grant.tables.len();
-                note(&format!("plugin {}", plugin.name), Ok(format!("version {}, {tables} tables granted", plugin.description.version)));
+                note(
+                    &format!("plugin {}", plugin.name),
+                    Ok(format!("version {}, {tables} tables granted", plugin.description.version)),
+                );
             }
             for plugin in &directory.not_running {
-                note(&format!("plugin {}", plugin.name), Err(Failure::usage(format!("{}: {}", plugin.state, plugin.cause))));
+                note(
+                    &format!("plugin {}", plugin.name),
+                    Err(Failure::usage(format!("{}: {}", plugin.state, plugin.cause))),
+                );
             }
         }
     }

@@ -28,7 +28,12 @@ pub(super) async fn run(config: Config) -> Result<(), Failure> {
     outcome
 }
 
-async fn start(config: Config, board: Board, workers: &Workers, mut stop: watch::Receiver<bool>) -> Result<(), Failure> {
+async fn start(
+    config: Config,
+    board: Board,
+    workers: &Workers,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), Failure> {
     let opening = async {
         let directory = plugins::load(&config).await?;
         plugins::post(&board, &directory.not_running);

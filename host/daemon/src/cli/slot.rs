@@ -76,11 +76,8 @@ async fn create(config: &Config, printer: Printer) -> Result<(), Failure> {
         slot_created_at: created.consistent_point,
     };
     store.adopt(&config.slot, &lineage, created.consistent_point).await.map_err(connect::state_failure)?;
-    let done = Done {
-        slot: created.name,
-        consistent_point: Some(created.consistent_point.to_string()),
-        forgotten: false,
-    };
+    let done =
+        Done { slot: created.name, consistent_point: Some(created.consistent_point.to_string()), forgotten: false };
     printer.show(&done, || format!("slot {} created, consistent from {}", done.slot, created.consistent_point));
     Ok(())
 }

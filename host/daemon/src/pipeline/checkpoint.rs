@@ -12,8 +12,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use walgate_core::{Cursor, Lineage, Lsn};
 use walgate_store::{
-    Checkpoint as Write, Class, Output, OutputLength, OutputMark, PluginCursor, Retries, RetryPolicy, StateWrite,
-    Store,
+    Checkpoint as Write, Class, Output, OutputLength, OutputMark, PluginCursor, Retries, RetryPolicy, StateWrite, Store,
 };
 
 use super::ack::Ack;
@@ -92,9 +91,11 @@ impl Checkpoint {
                 gathered.outputs.entry((lane, name)).or_default().extend(bytes);
             }
             let plugin = self.positions.get(lane).map_or("", |position| &position.plugin);
-            gathered.state.extend(
-                staged.state.into_iter().map(|(key, value)| StateWrite { plugin: plugin.to_owned(), key, value }),
-            );
+            gathered.state.extend(staged.state.into_iter().map(|(key, value)| StateWrite {
+                plugin: plugin.to_owned(),
+                key,
+                value,
+            }));
         }
         gathered
     }
@@ -152,7 +153,8 @@ impl Checkpoint {
                 }
                 Err(error) => {
                     let why = chain(&error);
-                    self.board.write(|status| status.state_error = Some(format!("a checkpoint cannot be written: {why}")));
+                    self.board
+                        .write(|status| status.state_error = Some(format!("a checkpoint cannot be written: {why}")));
                     metrics::counter!("walgate_state_retries_total").increment(1);
                     self.let_the_server_stop(&error).await;
                     retries.after(error).await.map_err(|error| state_halt(&error))?;
@@ -198,7 +200,13 @@ impl Checkpoint {
             output = back;
             match outcome {
                 Err(error) if error.class() == Class::Retry && attempt < OUTPUT_ATTEMPTS => {
-                    tracing::warn!(plugin, output = name, attempt, "the output cannot be written and is tried again: {}", chain(&error));
+                    tracing::warn!(
+                        plugin,
+                        output = name,
+                        attempt,
+                        "the output cannot be written and is tried again: {}",
+                        chain(&error)
+                    );
                     self.board.plugin_state(&plugin, "retrying", Some(chain(&error)));
                     tokio::time::sleep(OUTPUT_PAUSE * attempt).await;
                     attempt += 1;
@@ -214,7 +222,8 @@ impl Checkpoint {
         if let Some(position) = self.positions.get_mut(lane) {
             position.outputs.insert(name.to_owned(), output);
         }
-        outcome.map_err(|error| Halt::of_plugin(error.halt_name(), &plugin, format!("output {name:?}: {}", chain(&error))))
+        outcome
+            .map_err(|error| Halt::of_plugin(error.halt_name(), &plugin, format!("output {name:?}: {}", chain(&error))))
     }
 }
 

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use walgate_core::{Cursor, Lsn};
 use walgate_core::batch::Batch;
 use walgate_core::relation::ProjectedRelation;
+use walgate_core::{Cursor, Lsn};
 use walgate_plugin::{CallError, Disposition, OnFailure, OpenContext, Receipt, Staged, Verdict, Worker};
 use walgate_wire::Backoff;
 
@@ -124,7 +124,12 @@ impl Lane {
                 self.board.plugin_state(&self.name, "parked", Some(detail.clone()));
                 return Err(Halt::of_plugin("plugin_failed", &self.name, detail));
             }
-            tracing::warn!(plugin = self.name, code = error.code(), attempt = attempts.made, "open failed and is repeated: {error}");
+            tracing::warn!(
+                plugin = self.name,
+                code = error.code(),
+                attempt = attempts.made,
+                "open failed and is repeated: {error}"
+            );
             tokio::time::sleep(attempts.pause(&error)).await;
         }
     }
@@ -293,7 +298,12 @@ impl Lane {
             });
         }
         let pause = attempts.pause(error);
-        tracing::warn!(plugin = name, code = error.code(), attempt = attempts.made, "delivery failed and is repeated: {error}");
+        tracing::warn!(
+            plugin = name,
+            code = error.code(),
+            attempt = attempts.made,
+            "delivery failed and is repeated: {error}"
+        );
         metrics::counter!("walgate_delivery_retries_total", "plugin" => name.clone()).increment(1);
         self.board.plugin_state(&name, "retrying", Some(error.to_string()));
         self.board.plugin(&name, |plugin| {
@@ -328,7 +338,13 @@ impl Lane {
         }
     }
 
-    async fn give(&mut self, cursor: Cursor, staged: Staged, own: Option<Cursor>, channels: &Channels) -> Result<(), Stop> {
+    async fn give(
+        &mut self,
+        cursor: Cursor,
+        staged: Staged,
+        own: Option<Cursor>,
+        channels: &Channels,
+    ) -> Result<(), Stop> {
         self.reached = cursor;
         let delivered = Delivered { lane: self.index, cursor, staged, own };
         // The checkpoint stage ends first only when it has halted the pipeline.
@@ -426,6 +442,9 @@ fn declined(relation: &ProjectedRelation, verdict: Verdict) -> Stop {
     };
     Stop::Plugin {
         name: word.to_owned(),
-        detail: format!("the plugin {answer}: {:?}.{:?}; no row of that shape was delivered", relation.namespace, relation.name),
+        detail: format!(
+            "the plugin {answer}: {:?}.{:?}; no row of that shape was delivered",
+            relation.namespace, relation.name
+        ),
     }
 }

@@ -239,7 +239,8 @@ impl Flow {
 
     #[inline]
     fn message(&mut self, lsn: Lsn, payload: &[u8]) -> Result<(), Halt> {
-        let event = self.assembler.push(lsn, payload).map_err(|error| Halt::new("decode_failure", error.to_string()))?;
+        let event =
+            self.assembler.push(lsn, payload).map_err(|error| Halt::new("decode_failure", error.to_string()))?;
         for feed in &mut self.feeds {
             if feed.todo.is_some() {
                 feed.minimizer.apply(&event).map_err(refused)?;

@@ -113,7 +113,9 @@ async fn start(
         let source_end = ready.found.identity.xlog_pos;
         match prepare(store, &pipeline, &config, &stored, source_end, plugin, index, board).await {
             Ok(ready) => prepared.push(ready),
-            Err(failure) if policy == OnFailure::Park && failure.halt.as_ref().is_some_and(|halt| halt.plugin.is_some()) => {
+            Err(failure)
+                if policy == OnFailure::Park && failure.halt.as_ref().is_some_and(|halt| halt.plugin.is_some()) =>
+            {
                 tracing::error!(plugin = name, "plugin parked at its start, the others go on: {}", failure.message);
                 metrics::gauge!("walgate_parked", "plugin" => name.clone()).set(1.0);
                 board.plugin_state(&name, "parked", Some(failure.message.clone()));
@@ -150,7 +152,15 @@ fn hold(name: String, cursor: Cursor, stored: &PipelineRow, board: &Board) -> Po
         status.cursor = cursor.end.to_string();
     });
     let generation = stored.generations.get(&name).copied().unwrap_or(1);
-    Position { plugin: name, required: true, generation, cursor, stored: cursor, sink_owned: false, outputs: std::collections::BTreeMap::new() }
+    Position {
+        plugin: name,
+        required: true,
+        generation,
+        cursor,
+        stored: cursor,
+        sink_owned: false,
+        outputs: std::collections::BTreeMap::new(),
+    }
 }
 
 /// Keeps a halt for `status` after the process is gone. Failing to is no reason to hide the halt itself.
@@ -182,7 +192,9 @@ async fn adopt(
     tracing::info!(slot = config.slot, from = %ready.found.confirmed, "no checkpoint yet: starting where the slot stands");
     store.adopt(pipeline, &lineage, ready.found.confirmed).await.map_err(state_failure)?;
     let stored = store.load(pipeline).await.map_err(state_failure)?;
-    stored.ok_or_else(|| Halt::new("bug", "the pipeline row is gone right after it was written; please report this").into())
+    stored.ok_or_else(|| {
+        Halt::new("bug", "the pipeline row is gone right after it was written; please report this").into()
+    })
 }
 
 #[expect(clippy::too_many_arguments, reason = "one call site; a struct would only repeat the names")]
@@ -198,12 +210,10 @@ async fn prepare(
 ) -> Result<Prepared, Failure> {
     let name = plugin.name;
     let generation = stored.generations.get(&name).copied().unwrap_or(1);
-    let cursor = store
-        .start_plugin(pipeline, &name, Cursor::at(stored.acked), generation)
-        .await
-        .map_err(state_failure)?;
+    let cursor =
+        store.start_plugin(pipeline, &name, Cursor::at(stored.acked), generation).await.map_err(state_failure)?;
     let limits = &plugin.manifest.limits;
-    let state_limits = StateLimits { max_keys: u64::from(limits.state_keys), max_bytes: limits.state_total_bytes };
+    let state_limits = StateLimits { max_keys: limits.state_keys, max_bytes: limits.state_total_bytes };
     let context = OpenContext {
         plugin: name.clone(),
         generation,
@@ -332,7 +342,8 @@ fn post_source(board: &Board, config: &Config, ready: &Ready) {
 
 /// Eight letters and digits that differ between lineages, so that batch ids of two histories never meet (FNV-1a).
 fn lineage_tag(lineage: &Lineage) -> String {
-    let hash = lineage.token().bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let hash =
+        lineage.token().bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     format!("{hash:08x}")
 }
 
@@ -353,7 +364,7 @@ enum Ended {
     Wire(Result<(), Halt>),
     Flow(Result<Option<walgate_wire::ChunkReceiver>, Halt>),
     Lane(Result<(), Halt>),
-    Checkpoint(Result<Store, (Store, Halt)>),
+    Checkpoint(Box<Result<Store, (Store, Halt)>>),
 }
 
 impl Running {
@@ -381,8 +392,12 @@ impl Running {
             let (todo, queue) = mpsc::unbounded_channel();
             feeds.push(Feed::new(plugin.minimizer, todo));
             stored_positions.push(plugin.position);
-            let channels =
-                Channels { todo: queue, delivered: delivered.clone(), events: events.clone(), abandon: abandoned.clone() };
+            let channels = Channels {
+                todo: queue,
+                delivered: delivered.clone(),
+                events: events.clone(),
+                abandon: abandoned.clone(),
+            };
             tasks.spawn(async move { Ended::Lane(plugin.lane.run(channels).await) });
         }
         // Behind those of the lanes, which are known by their number.
@@ -404,7 +419,7 @@ impl Running {
                 .then(|| (connected, Arc::clone(&hang_up))),
             board: board.clone(),
         };
-        tasks.spawn(async move { Ended::Checkpoint(checkpoint.run(deliveries).await) });
+        tasks.spawn(async move { Ended::Checkpoint(Box::new(checkpoint.run(deliveries).await)) });
         let flow = Flow {
             feeds,
             max_waiting_bytes: config.max_inflight_bytes,
@@ -479,7 +494,7 @@ impl Running {
                 Ended::Flow(Err(halt)) => Err(halt),
                 Ended::Checkpoint(result) => {
                     let _ = self.wire_stop.send(true);
-                    let (back, result) = match result {
+                    let (back, result) = match *result {
                         Ok(back) => (back, Ok(())),
                         Err((back, halt)) => (back, Err(halt)),
                     };
