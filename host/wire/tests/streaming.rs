@@ -143,6 +143,7 @@ async fn a_pump_that_is_dropped_again_and_again_loses_nothing() {
                 }
             }
             end = stream.pump(&sender, &mut flush, &mut stop, &stats) => panic!("{end:?}"),
+            // tidy: sleep ok, a deadline and not a pause
             () = tokio::time::sleep(DEADLINE) => panic!("stuck after {received:?}"),
         }
     }

@@ -3,7 +3,7 @@
 //! Holds: the sending side of the position. It takes a [`Durable`], which only a committed checkpoint makes, so that
 //! acknowledging before checkpointing does not compile. Never knows: rows, plugins, the socket.
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use walgate_core::Lsn;
 use walgate_store::Durable;
 
@@ -22,8 +22,15 @@ impl Ack {
         Self { position, board }
     }
 
+    /// Works until the checkpoint stage is gone.
+    pub(crate) async fn run(self, mut durable: mpsc::UnboundedReceiver<Durable>) {
+        while let Some(proof) = durable.recv().await {
+            self.advance(&proof);
+        }
+    }
+
     /// Moves forward; never back.
-    pub(crate) fn advance(&self, durable: &Durable) {
+    fn advance(&self, durable: &Durable) {
         let moved = self.position.send_if_modified(|position| position.advance(durable.acked()));
         if moved {
             self.board.acknowledged(durable.acked());

@@ -12,10 +12,10 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use walgate_core::{Cursor, Lineage, Lsn};
 use walgate_store::{
-    Checkpoint as Write, Class, Output, OutputLength, OutputMark, PluginCursor, Retries, RetryPolicy, StateWrite, Store,
+    Checkpoint as Write, Class, Durable, Output, OutputLength, OutputMark, PluginCursor, Retries, RetryPolicy,
+    StateWrite, Store,
 };
 
-use super::ack::Ack;
 use super::deliver::Delivered;
 use crate::connect::state_halt;
 use crate::exit::{Halt, chain};
@@ -50,7 +50,8 @@ pub(crate) struct Checkpoint {
     pub(crate) retries: RetryPolicy,
     pub(crate) positions: Vec<Position>,
     pub(crate) acked: Lsn,
-    pub(crate) ack: Ack,
+    /// Proofs for the ack stage, one a commit.
+    pub(crate) durable: mpsc::UnboundedSender<Durable>,
     /// When the state lives on the source's own server: whether the stream is connected, and how to end it.
     pub(crate) shared: Option<(watch::Receiver<bool>, Arc<Notify>)>,
     pub(crate) board: Board,
@@ -148,7 +149,8 @@ impl Checkpoint {
                     if retries.failures() > 0 {
                         self.board.write(|status| status.state_error = None);
                     }
-                    self.ack.advance(&durable);
+                    // The ack stage ends after this one.
+                    let _ = self.durable.send(durable);
                     return Ok(());
                 }
                 Err(error) => {

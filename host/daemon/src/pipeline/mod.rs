@@ -364,6 +364,7 @@ enum Ended {
     Wire(Result<(), Halt>),
     Flow(Result<Option<walgate_wire::ChunkReceiver>, Halt>),
     Lane(Result<(), Halt>),
+    Ack,
     Checkpoint(Box<Result<Store, (Store, Halt)>>),
 }
 
@@ -385,6 +386,7 @@ impl Running {
         let (streams, incoming) = watch::channel(source::NewestStream::default());
         let (events, lane_events) = mpsc::unbounded_channel();
         let (delivered, deliveries) = mpsc::channel(DELIVERED_QUEUE);
+        let (durable, proofs) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
         let mut feeds = Vec::new();
         let mut stored_positions = Vec::new();
@@ -413,13 +415,18 @@ impl Running {
             },
             positions: stored_positions,
             acked: stored.acked,
-            ack: Ack::new(position, board.clone()),
+            durable,
             // Another database of the same server goes away together with it, too.
             shared: (config.state.host == config.source.host && config.state.port == config.source.port)
                 .then(|| (connected, Arc::clone(&hang_up))),
             board: board.clone(),
         };
         tasks.spawn(async move { Ended::Checkpoint(Box::new(checkpoint.run(deliveries).await)) });
+        let ack = Ack::new(position, board.clone());
+        tasks.spawn(async move {
+            ack.run(proofs).await;
+            Ended::Ack
+        });
         let flow = Flow {
             feeds,
             max_waiting_bytes: config.max_inflight_bytes,
@@ -487,13 +494,17 @@ impl Running {
             let stopped = match ended {
                 Ended::Wire(result) => result,
                 Ended::Lane(result) => result,
+                Ended::Ack => {
+                    // Everything is told to the wire that ever will be: it may say goodbye.
+                    let _ = self.wire_stop.send(true);
+                    Ok(())
+                }
                 Ended::Flow(Ok(stream)) => {
                     last_stream = stream;
                     Ok(())
                 }
                 Ended::Flow(Err(halt)) => Err(halt),
                 Ended::Checkpoint(result) => {
-                    let _ = self.wire_stop.send(true);
                     let (back, result) = match *result {
                         Ok(back) => (back, Ok(())),
                         Err((back, halt)) => (back, Err(halt)),
