@@ -163,6 +163,7 @@ impl Body for GuestBody {
     }
 
     fn deliver(&mut self, batch: &mut Batch) -> Result<(Receipt, Staged), CallError> {
+        tracing::debug!(plugin = self.policy.plugin, rows = batch.rows, to = %batch.reaches.end, "plugin called");
         let lent = adapter::lend(batch);
         let answer = self.call(
             Phase::Deliver,

@@ -1,7 +1,7 @@
 //! How long after a commit its row is with the sink, while one-row transactions come a thousand times a second.
 //!
 //! Holds: the paced writer and the two sinks. Both are processes that print into a pipe which the bench reads the same way:
-//! walgate a line when the plugin has taken a batch, `pg_recvlogical` the commit message. The clock starts when the commit
+//! walgate a line when it calls the plugin, `pg_recvlogical` the commit message. The clock starts when the commit
 //! returns to the writer, so a value can be below zero. Never knows: how either works.
 //! Read next: `commits.rs`.
 
@@ -30,8 +30,8 @@ const ROUNDS: usize = 3;
 /// Seconds of one side in a full and in a quick run.
 const FULL_SECONDS: u32 = 10;
 const QUICK_SECONDS: u32 = 3;
-/// What walgate logs when a plugin has taken a batch.
-const DELIVERED: &str = "batch delivered";
+/// What walgate logs when it calls a plugin with a batch.
+const DELIVERED: &str = "plugin called";
 
 /// Microseconds from commit to sink, and the ratios of the rounds.
 #[derive(Debug)]
@@ -240,8 +240,7 @@ mod tests {
 
     #[test]
     fn rows_are_read_from_the_log() {
-        let line =
-            "2025-01-01T00:00:00.000001Z DEBUG walgate::deliver: batch delivered plugin=\"counter\" rows=3 to=0/2A";
+        let line = "2025-01-01T00:00:00.000001Z DEBUG walgate_plugin::instance: plugin called plugin=\"counter\" rows=3 to=0/2A";
         assert_eq!(delivered_rows(line), Some(3));
         assert_eq!(delivered_rows("2025 INFO walgate: streaming rows=3"), None);
     }
