@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
 use walgate_core::{Cursor, Lineage, Lsn};
 use walgate_store::{
     Checkpoint as Write, Class, Durable, Output, OutputLength, OutputMark, PluginCursor, Retries, RetryPolicy,
@@ -23,6 +24,11 @@ use crate::status::Board;
 
 /// Deliveries that may be committed together. Whatever has piled up during the last commit goes into the next.
 const MAX_TOGETHER: usize = 1_024;
+/// Bytes for outputs above which a commit waits for nothing more.
+const MAX_STAGED_BYTES: usize = 8 << 20;
+/// Commits come at most a hundred times a second. No plugin waits for them, and each costs the state database, which is
+/// often the source itself, as much as some hundred rows cost to decode. The first one after a quiet time comes at once.
+const PACE: Duration = Duration::from_millis(10);
 /// Attempts to write an output before the pipeline halts.
 const OUTPUT_ATTEMPTS: u32 = 5;
 /// How long the wire may take to end a stream it was asked to end.
@@ -70,11 +76,14 @@ impl Checkpoint {
     /// Works until every sender is gone and everything sent is durable. Gives the store back.
     pub(crate) async fn run(mut self, mut delivered: mpsc::Receiver<Delivered>) -> Result<Store, (Store, Halt)> {
         let mut waiting = Vec::with_capacity(MAX_TOGETHER);
+        let mut due = Instant::now();
         while delivered.recv_many(&mut waiting, MAX_TOGETHER).await > 0 {
+            gather_until(due, &mut waiting, &mut delivered).await;
             let gathered = self.gather(waiting.drain(..));
             if let Err(halt) = self.settle(gathered).await {
                 return Err((self.store, halt));
             }
+            due = Instant::now() + PACE;
         }
         Ok(self.store)
     }
@@ -226,6 +235,18 @@ impl Checkpoint {
         }
         outcome
             .map_err(|error| Halt::of_plugin(error.halt_name(), &plugin, format!("output {name:?}: {}", chain(&error))))
+    }
+}
+
+/// Takes what else is delivered until the next commit is due or enough is gathered.
+async fn gather_until(due: Instant, waiting: &mut Vec<Delivered>, delivered: &mut mpsc::Receiver<Delivered>) {
+    let staged = |waiting: &[Delivered]| waiting.iter().map(Delivered::staged_bytes).sum::<usize>();
+    while Instant::now() < due && waiting.len() < MAX_TOGETHER && staged(waiting) < MAX_STAGED_BYTES {
+        let room = MAX_TOGETHER - waiting.len();
+        tokio::select! {
+            more = delivered.recv_many(waiting, room) => if more == 0 { return },
+            () = tokio::time::sleep_until(due) => return,
+        }
     }
 }
 

@@ -60,6 +60,11 @@ impl Delivered {
         self.own
     }
 
+    /// Bytes that wait to be appended to outputs.
+    pub(crate) fn staged_bytes(&self) -> usize {
+        self.staged.outputs.iter().map(|(_, bytes)| bytes.len()).sum()
+    }
+
     pub(crate) fn into_staged(self) -> Staged {
         self.staged
     }
