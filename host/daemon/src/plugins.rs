@@ -81,9 +81,20 @@ pub(crate) async fn load(config: &Config) -> Result<Directory, Failure> {
     let engine = Engine::new(config.plugins.cache_dir.as_deref())
         .map_err(|error| Failure::usage(format!("the plugin engine cannot be started: {}", chain(&error))))?;
     let mut directory = Directory { loaded: Vec::new(), not_running: Vec::new() };
-    for entry in found {
-        let (name, manifest) = (entry.name.clone(), entry.manifest.clone());
-        match load_one(&engine, entry).await {
+    // At once, so that one that takes its time keeps the others waiting only once.
+    let loading: Vec<_> = found
+        .into_iter()
+        .map(|entry| {
+            let (name, manifest, engine) = (entry.name.clone(), entry.manifest.clone(), engine.clone());
+            (name, manifest, tokio::spawn(async move { load_one(&engine, entry).await }))
+        })
+        .collect();
+    for (name, manifest, loading) in loading {
+        let outcome = loading.await.unwrap_or_else(|_| {
+            let cause = "loading it ended unexpectedly; please report this".to_owned();
+            Err(NotRunning { name: name.clone(), state: "rejected", cause, required: true })
+        });
+        match outcome {
             Ok(loaded) => directory.loaded.push(loaded),
             Err(mut not_running) => {
                 not_running.required = Manifest::read(&manifest).map_or(true, |manifest| manifest.required);

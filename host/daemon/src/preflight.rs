@@ -2,6 +2,7 @@
 //!
 //! Holds: the checks and the words that say how to mend what is missing. Refuses to know what happens afterwards.
 
+use walgate_core::grant::Grant;
 use walgate_core::{Lineage, Lsn};
 use walgate_store::PipelineRow;
 use walgate_wire::{Class, Connection, SlotInfo, SystemIdentity, WireError};
@@ -89,6 +90,24 @@ pub(crate) async fn server(connection: &mut Connection, config: &Config) -> Resu
     Ok((identity, major))
 }
 
+/// The granted tables that no publication carries now: nothing of them will ever come.
+pub(crate) async fn unpublished(
+    connection: &mut Connection,
+    config: &Config,
+    grant: &Grant,
+) -> Result<Vec<String>, WireError> {
+    let names: Vec<String> = config.publications.iter().map(|name| walgate_wire::literal(name)).collect();
+    let sql = format!(
+        "SELECT schemaname, tablename FROM pg_catalog.pg_publication_tables WHERE pubname IN ({})",
+        names.join(", ")
+    );
+    let rows = connection.query(&sql).await?;
+    let published =
+        |schema: &str, name: &str| rows.iter().any(|row| row.get(0) == Some(schema) && row.get(1) == Some(name));
+    let missing = grant.tables.iter().filter(|table| !published(&table.namespace, &table.name));
+    Ok(missing.map(|table| format!("{}.{}", table.namespace, table.name)).collect())
+}
+
 /// Where the slot stands; nothing when there is none.
 pub(crate) async fn slot(connection: &mut Connection, config: &Config) -> Result<Option<Lsn>, Refusal> {
     let name = &config.slot;
@@ -167,7 +186,9 @@ fn same_history(stored: &Lineage, now: &SystemIdentity, config: &Config) -> Resu
         "lineage_changed",
         format!(
             "the source is not the one the checkpoints were written for ({differs}). Positions of one history mean nothing \
-             in another. Point source.url back, or start anew with: walgate slot drop --forget, then walgate slot create"
+             in another. Point source.url back, choose another source.slot, or start anew with: walgate slot drop --forget --of {}, \
+             then walgate slot create",
+            stored.system_id
         ),
     ))
 }

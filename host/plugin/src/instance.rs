@@ -28,6 +28,9 @@ use crate::manifest::Policy;
 use crate::outcome::{CallError, DeadlineIn, Garbage, OpenContext, Receipt, Staged, TrapCause, Verdict};
 use crate::worker::Body;
 
+/// The longest `describe` may take, whatever its limits say: it is pure, and tools wait for it.
+const DESCRIBE_DEADLINE: Duration = Duration::from_secs(5);
+
 /// How much longer than its deadline a call may wait in the host, so that a guest that computes is always ended by its
 /// epoch, which tells more.
 const GRACE: Duration = Duration::from_millis(50);
@@ -77,7 +80,7 @@ impl GuestBody {
             let mut instance = self.instantiate(nothing)?;
             instance.store.data_mut().begin(Phase::Describe);
             let guest = &instance.guest;
-            let limit = self.policy.limits.open_deadline();
+            let limit = self.policy.limits.open_deadline().min(DESCRIBE_DEADLINE);
             let answer = bounded(&self.runtime, &mut instance.store, limit, async |store| {
                 guest.walgate_cdc_sink().call_describe(store).await
             })?;

@@ -28,6 +28,14 @@ pub enum ManifestError {
         #[source]
         source: std::io::Error,
     },
+    /// It is larger than any grant needs.
+    #[error("{} is larger than {limit} bytes; split what it grants over several plugins", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The limit, in bytes.
+        limit: u64,
+    },
     /// It is not the TOML that plugin.toml is made of.
     #[error("{}:{line}: {message}", path.display())]
     Syntax {
@@ -169,7 +177,11 @@ impl Manifest {
         let failed = |source| ManifestError::Read { path: path.to_owned(), source };
         let mut text = String::new();
         let file = std::fs::File::open(path).map_err(failed)?;
-        file.take(MAX_BYTES).read_to_string(&mut text).map_err(failed)?;
+        // One byte more than allowed tells a file that is cut from one that fits: half a grant can allow more than all of it.
+        file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
+        if text.len() as u64 > MAX_BYTES {
+            return Err(ManifestError::TooLarge { path: path.to_owned(), limit: MAX_BYTES });
+        }
         Self::parse(path, &text)
     }
 

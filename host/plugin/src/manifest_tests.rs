@@ -136,3 +136,15 @@ fn no_setting_reaches_an_error_or_debug_text() {
         assert!(!shown.contains(SECRET), "{shown}");
     }
 }
+
+#[test]
+fn a_file_that_is_too_large_is_refused_and_never_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("plugin.toml");
+    let padding = "#".repeat(1 << 20);
+    let text =
+        format!("[[grant.table]]\nschema = \"s\"\nname = \"t\"\ncolumns = \"*\"\n{padding}\nexcept = [\"secret\"]\n");
+    std::fs::write(&path, text).unwrap();
+    let error = Manifest::read(&path).unwrap_err();
+    assert!(matches!(error, ManifestError::TooLarge { .. }), "{error}");
+}

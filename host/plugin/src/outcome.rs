@@ -26,6 +26,10 @@ pub struct OpenContext {
     pub state: BTreeMap<String, Vec<u8>>,
 }
 
+/// What an operator can do when a plugin passes the host's own fault on.
+const OVER_LIMIT_HINT: &str =
+    ", which a host call answered: look at the state_… and output_bytes_per_call keys in [limits] of its plugin.toml";
+
 /// The plugin's judgement of its own failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
@@ -78,6 +82,16 @@ pub enum TrapCause {
 }
 
 impl TrapCause {
+    /// The key of plugin.toml to look at, as the end of a sentence; empty when there is none.
+    const fn hint(self) -> &'static str {
+        match self {
+            Self::MemoryLimit => "; raise memory_mib in [limits] of its plugin.toml, or lower delivery.max_batch_bytes",
+            Self::TableLimit => "; raise table_elements or instances in [limits] of its plugin.toml",
+            Self::HostCallBytes => "; raise host_call_bytes in [limits] of its plugin.toml",
+            _ => "",
+        }
+    }
+
     /// A stable word for status and metrics.
     pub const fn name(self) -> &'static str {
         match self {
@@ -109,13 +123,15 @@ pub enum DeadlineIn {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// The plugin answered with a failure. The instance stays, except after a refused `open`.
-    #[error("the plugin refused with code {:?}", .0.code)]
+    #[error("the plugin refused with code {:?}{}", .0.code, if .0.code == "over-limit" { OVER_LIMIT_HINT } else { "" })]
     Refused(Failure),
     /// The instance ended; the next `open` makes a fresh one.
-    #[error("the plugin trapped: {}", .0.name())]
+    #[error("the plugin trapped: {}{}", .0.name(), .0.hint())]
     Trapped(TrapCause),
     /// The call ran out of time and the instance was ended. Raise the key in `[limits]` or make the plugin faster.
-    #[error("the plugin did not answer within {limit_ms} ms")]
+    #[error(
+        "the plugin did not answer within {limit_ms} ms; call_deadline_ms and open_deadline_ms in [limits] of its plugin.toml say how long it may take"
+    )]
     Deadline {
         /// The limit, in milliseconds.
         limit_ms: u64,

@@ -80,9 +80,9 @@ fn guide(gate: &Gate, source: &str) -> String {
     format!(
         "walgate and the shop stay up until ctrl-C. What to look at:
 
-  the source       psql {source}
+  the source       psql {source}      (psql comes with any Postgres client package)
   what goes out    tail -f {output}
-  status           curl http://{api}/status      or: walgate status --config {configuration}
+  status           curl http://{api}/status      or: {walgate} status --config {configuration}
   metrics          curl http://{api}/metrics
   the grants       {grants}
 
@@ -93,6 +93,8 @@ What to try:
   crash it:        kill -KILL {pid}
 ",
         output = gate.output().display(),
+        walgate =
+            walgate_harness::walgate_bin().map_or_else(|_| "walgate".to_owned(), |path| path.display().to_string()),
         configuration = gate.configuration().display(),
         grants = gate.grants().display(),
     )

@@ -7,6 +7,7 @@
 mod bad_plugins;
 mod bad_start;
 mod faults;
+mod grants;
 mod holding;
 mod main_path;
 mod scene;

@@ -54,8 +54,17 @@ const TASKS: &[Task] = &[
         name: "bench",
         usage: "bench [FLAG…]",
         about: "measures throughput and latency, prints a table",
-        takes: "minutes; `bench --help` tells the flags",
-        details: "Builds walgate and the guests, gets Postgres 18 and starts the benchmark. Every flag goes to it.",
+        takes: "about a quarter of an hour, `--quick` minutes",
+        details: "Builds walgate and the guests, gets Postgres 18 and starts the benchmark. Every flag goes to it:\n\
+                  --quick        small sizes and three rounds: minutes instead of a quarter of an hour, less steady\n\
+                  --json FILE    also write the figures as a JSON array\n\
+                  --only a,d     only these workloads (a c d e g h)\n\
+                  --transport    tcp or unix, only this way to the server\n\
+                  --rounds N     rounds of each workload\n\
+                  --major N      the Postgres version\n\
+                  --no-latency   leave the latency out\n\
+                  --walstream    measure the crate pg_walstream in a quick run, too\n\
+                  --profile DIR  once more for each workload with perf attached",
         run: forward::bench,
     },
     Task {

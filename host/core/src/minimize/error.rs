@@ -43,6 +43,19 @@ pub enum MinimizeErrorKind {
         /// What is wrong.
         error: ValueError,
     },
+    /// A column that the grant excepts is not there.
+    #[error(
+        "the grant excepts column {column:?} of {namespace:?}.{table:?}, which has no such column: a misspelled exception \
+         would let through what it is meant to keep; correct except in plugin.toml"
+    )]
+    ExceptMissing {
+        /// Schema.
+        namespace: String,
+        /// Table.
+        table: String,
+        /// Name under `except`.
+        column: String,
+    },
     /// A column the grant names is not in the stream.
     #[error(
         "column {column:?} of {namespace:?}.{table:?} is granted, but the source does not send it: \
@@ -109,6 +122,15 @@ impl MinimizeError {
 
     pub(super) fn missing(namespace: &str, table: &str, column: &str) -> Self {
         MinimizeErrorKind::GrantedColumnMissing {
+            namespace: namespace.to_owned(),
+            table: table.to_owned(),
+            column: column.to_owned(),
+        }
+        .into()
+    }
+
+    pub(super) fn except(namespace: &str, table: &str, column: &str) -> Self {
+        MinimizeErrorKind::ExceptMissing {
             namespace: namespace.to_owned(),
             table: table.to_owned(),
             column: column.to_owned(),

@@ -11,6 +11,7 @@
 mod cut;
 mod error;
 mod group;
+mod known;
 mod project;
 mod spare;
 
@@ -29,6 +30,8 @@ use crate::{Cursor, Lsn};
 use cut::{Loose, Open};
 pub use error::{MinimizeError, MinimizeErrorKind};
 use group::GroupBuilder;
+use known::Known;
+pub use known::KnownTable;
 use project::Projection;
 use spare::Spares;
 
@@ -89,6 +92,7 @@ pub struct Minimizer {
     /// The number of the part that comes next of the transaction `taken` covers in part.
     resume_part: u32,
     ready: VecDeque<Item>,
+    known: Known,
     spares: Spares,
     spare_lists: Vec<Vec<Transaction>>,
 }
@@ -116,9 +120,34 @@ impl Minimizer {
             taken: from,
             resume_part: 1,
             ready: VecDeque::new(),
+            known: Known::default(),
             spares: Spares::new(bounds.max_bytes.saturating_mul(SPARE_BATCHES)),
             spare_lists: Vec::new(),
         }
+    }
+
+    /// With what was learned before a restart, see [`Minimizer::learned`].
+    #[must_use]
+    pub fn knowing(mut self, tables: impl IntoIterator<Item = KnownTable>) -> Self {
+        tables.into_iter().for_each(|table| self.known.add(table));
+        self
+    }
+
+    /// Tables met for the first time under a `*` grant since the last call. They have to be durable together with the
+    /// next item's rows, or a restart would take later columns for known ones.
+    pub fn learned(&mut self) -> Vec<KnownTable> {
+        std::mem::take(&mut self.known.learned)
+    }
+
+    /// Tables of which other columns are withheld than at the last call, with those columns.
+    pub fn newly_withheld(&mut self) -> Vec<KnownTable> {
+        std::mem::take(&mut self.known.withheld)
+    }
+
+    /// Whether [`Minimizer::learned`], [`Minimizer::newly_withheld`] or [`Minimizer::next_item`] has something.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        !self.ready.is_empty() || !self.known.learned.is_empty() || !self.known.withheld.is_empty()
     }
 
     /// How far the stream has been taken into batches, delivered or not.
@@ -392,7 +421,7 @@ impl Minimizer {
     /// shape leaves first, the changes of the open transaction before `ordinal` included.
     fn reshape(&mut self, at: usize, ordinal: u32) -> Result<(), MinimizeError> {
         let Some(projection) = self.projections.get_mut(at) else { return Ok(()) };
-        let Some(shape) = projection.follow(&self.grant)? else { return Ok(()) };
+        let Some(shape) = projection.follow(&self.grant, &mut self.known)? else { return Ok(()) };
         if self.is_building(at) {
             self.cut()?;
         }

@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use crate::assemble::{Relation, StreamColumn};
 use crate::batch::Operation;
-use crate::grant::{Columns, Grant, Operations, TableGrant};
+use crate::grant::{Grant, Operations, TableGrant};
 use crate::relation::{ProjectedColumn, ProjectedRelation};
 use crate::value::Kind;
 
 use super::error::MinimizeError;
 use super::group::GroupBuilder;
+use super::known::{Known, KnownTable};
 use super::spare::Spares;
 
 const OPERATIONS: usize = 5;
@@ -38,9 +39,6 @@ pub(super) struct Projection {
     /// True until the shape follows `source`.
     stale: bool,
     shape: Option<Shape>,
-    /// The columns of the first shape. Under a `*` grant that does not allow new ones, any other is withheld. They are
-    /// compared with the first shape and not with the one before, so that a replay of old shapes withholds nothing.
-    first_columns: Vec<String>,
     withheld: Vec<String>,
     /// The group in the batch under construction, one an operation.
     slots: [Option<usize>; OPERATIONS],
@@ -60,15 +58,7 @@ const fn slot_of(operation: Operation) -> usize {
 impl Projection {
     pub(super) fn new(source: Arc<Relation>, grant: &Grant) -> Self {
         let operations = operations(&source, grant);
-        Self {
-            source,
-            operations,
-            stale: true,
-            shape: None,
-            first_columns: Vec::new(),
-            withheld: Vec::new(),
-            slots: Default::default(),
-        }
+        Self { source, operations, stale: true, shape: None, withheld: Vec::new(), slots: Default::default() }
     }
 
     /// Whether the next row, of `relation`, belongs to the announcement seen last.
@@ -106,12 +96,14 @@ impl Projection {
     }
 
     /// Follows the announcement where the plugin cannot see a difference. Otherwise gives the shape to tell it.
-    pub(super) fn follow(&mut self, grant: &Grant) -> Result<Option<Shape>, MinimizeError> {
+    pub(super) fn follow(&mut self, grant: &Grant, known: &mut Known) -> Result<Option<Shape>, MinimizeError> {
         let Some(grant) = grant.table(&self.source.namespace, &self.source.name) else { return Ok(None) };
-        if self.shape.is_none() {
-            self.first_columns = self.source.columns.iter().map(|column| column.name.clone()).collect();
+        let withheld = known.withheld(grant, &self.source)?;
+        if withheld != self.withheld && !withheld.is_empty() {
+            let (namespace, name) = (self.source.namespace.clone(), self.source.name.clone());
+            known.withheld.push(KnownTable { namespace, name, columns: withheld.clone() });
         }
-        self.withheld = self.new_columns(grant);
+        self.withheld = withheld;
         let next = Shape::new(grant, &self.source, &self.withheld)?;
         match &mut self.shape {
             Some(shape) if shape.same_for_plugin(&next) => {
@@ -167,15 +159,6 @@ impl Projection {
     /// The batch under construction was finished: no group of it belongs to us any more.
     pub(super) fn released(&mut self) {
         self.slots = Default::default();
-    }
-
-    fn new_columns(&self, grant: &TableGrant) -> Vec<String> {
-        if grant.allow_new_columns || matches!(grant.columns, Columns::Only(_)) {
-            return Vec::new();
-        }
-        let names = self.source.columns.iter().map(|column| &column.name);
-        let new = names.filter(|name| grant.columns.contains(name) && !self.first_columns.contains(name));
-        new.cloned().collect()
     }
 }
 

@@ -3,10 +3,13 @@
 //! Holds: the list of checks. Each goes on after the others failed, so that one run shows all that is missing.
 
 use serde::Serialize;
+use walgate_plugin::Output;
+use walgate_wire::Connection;
 
 use super::worst;
 use crate::config::Config;
 use crate::exit::{Exit, Failure};
+use crate::plugins::Loaded;
 use crate::preflight::{self, Refusal};
 use crate::printer::Printer;
 use crate::{connect, plugins};
@@ -53,6 +56,7 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
             None
         }
     };
+    let mut source = None;
     match connect::source(&config.source).await {
         Err(failure) => note("source", Err(failure)),
         Ok(mut connection) => match preflight::server(&mut connection, config).await {
@@ -63,6 +67,7 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
                     .await
                     .and_then(|confirmed| preflight::history(config, identity, major, confirmed, stored.as_ref()));
                 note("slot", slot.map(|found| format!("stands at {}", found.confirmed)).map_err(failure_of));
+                source = Some(connection);
             }
         },
     }
@@ -73,11 +78,7 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
                 note("plugins", Err(Failure::usage(format!("no plugin in {} can run", config.plugins.dir.display()))));
             }
             for plugin in &directory.loaded {
-                let tables = plugin.grant.tables.len();
-                note(
-                    &format!("plugin {}", plugin.name),
-                    Ok(format!("version {}, {tables} tables granted", plugin.description.version)),
-                );
+                note(&format!("plugin {}", plugin.name), would_run(plugin, config, source.as_mut()).await);
             }
             for plugin in &directory.not_running {
                 note(
@@ -95,6 +96,34 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
         None => Ok(()),
         Some(exit) => Err(Failure { exit, message: format!("{} checks failed", failures.len()), halt: None }),
     }
+}
+
+/// What can be said of a plugin before it is opened: its outputs have a place, and its tables are published.
+async fn would_run(plugin: &Loaded, config: &Config, source: Option<&mut Connection>) -> Result<String, Failure> {
+    for (name, output) in &plugin.manifest.outputs {
+        if let Output::File { path, .. } = output
+            && !path.parent().is_some_and(std::path::Path::is_dir)
+        {
+            return Err(Failure::usage(format!(
+                "output {name:?}: the folder of {} does not exist; create it, or correct the path in plugin.toml",
+                path.display()
+            )));
+        }
+    }
+    if let Some(connection) = source {
+        let missing = preflight::unpublished(connection, config, &plugin.grant)
+            .await
+            .map_err(|error| connect::source_failure(&error))?;
+        if let Some(table) = missing.first() {
+            return Err(Failure::usage(format!(
+                "{table} is granted, but no publication carries it ({} such tables): correct the name in plugin.toml, or run: \
+                 ALTER PUBLICATION {} ADD TABLE …",
+                missing.len(),
+                config.publications.first().map(|name| walgate_wire::identifier(name)).unwrap_or_default()
+            )));
+        }
+    }
+    Ok(format!("version {}, {} tables granted", plugin.description.version, plugin.grant.tables.len()))
 }
 
 fn failure_of(refusal: Refusal) -> Failure {

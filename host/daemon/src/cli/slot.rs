@@ -6,7 +6,7 @@
 use clap::Subcommand;
 use serde::Serialize;
 use walgate_core::Lineage;
-use walgate_wire::{SlotInfo, SlotOptions};
+use walgate_wire::{Connection, SlotInfo, SlotOptions};
 
 use crate::config::Config;
 use crate::connect;
@@ -25,6 +25,10 @@ pub(super) enum Command {
         /// Also forget the checkpoints, so that a new slot starts anew. Plugins keep nothing of their state.
         #[arg(long)]
         forget: bool,
+        /// With --forget: the checkpoints were written for the cluster with this system identifier, which is not the one
+        /// that source.url names now.
+        #[arg(long, value_name = "SYSTEM_ID", requires = "forget")]
+        of: Option<String>,
     },
     /// List the logical slots of the server.
     List,
@@ -40,7 +44,7 @@ struct Done {
 pub(super) async fn slot(command: Command, config: &Config, printer: Printer) -> Result<(), Failure> {
     match command {
         Command::Create => create(config, printer).await,
-        Command::Drop { forget } => drop_slot(config, forget, printer).await,
+        Command::Drop { forget, of } => drop_slot(config, forget, of.as_deref(), printer).await,
         Command::List => list(config, printer).await,
     }
 }
@@ -82,12 +86,17 @@ async fn create(config: &Config, printer: Printer) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn drop_slot(config: &Config, forget: bool, printer: Printer) -> Result<(), Failure> {
+async fn drop_slot(config: &Config, forget: bool, of: Option<&str>, printer: Printer) -> Result<(), Failure> {
     let mut connection = connect::source(&config.source).await?;
+    if forget {
+        only_ours(config, &mut connection, of).await?;
+    }
     let slot = connection.slot(&config.slot).await.map_err(|error| connect::source_failure(&error))?;
     match slot {
         Some(_) => connection.drop_slot(&config.slot, false).await.map_err(|error| connect::source_failure(&error))?,
-        None if forget => {}
+        None if forget => {
+            printer.problem(&format!("slot {} does not exist; only checkpoints are forgotten", config.slot))
+        }
         None => return Err(Halt::new("slot_missing", format!("slot {} does not exist", config.slot)).into()),
     }
     let forgotten = if forget {
@@ -104,9 +113,28 @@ async fn drop_slot(config: &Config, forget: bool, printer: Printer) -> Result<()
             (true, false) => ", there were no checkpoints",
             (false, _) => "; its checkpoints are kept and keep a new slot from starting, forget them with --forget",
         };
-        format!("slot {} dropped{more}", done.slot)
+        format!("slot {} is gone{more}", done.slot)
     });
     Ok(())
+}
+
+/// Checkpoints are kept by the name of the slot. Two sources that share a state database may use one name, and the
+/// checkpoints of the other one are not ours to forget.
+async fn only_ours(config: &Config, connection: &mut Connection, of: Option<&str>) -> Result<(), Failure> {
+    let mut reader = connect::state_reader(&config.state).await?;
+    let Some(stored) = reader.load(&config.slot).await.map_err(connect::state_failure)? else { return Ok(()) };
+    let now = connection.identify_system().await.map_err(|error| connect::source_failure(&error))?;
+    let (theirs, ours) = (&stored.lineage, config.source.database.as_str());
+    let same = theirs.system_id == now.system_id && theirs.database == ours;
+    if same || of == Some(theirs.system_id.as_str()) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "the checkpoints of slot {} were written for system {} database {}, and source.url names system {} database {ours}: they \
+         may belong to another walgate that shares the state database. Choose another source.slot, or, if they are yours and \
+         no longer needed: walgate slot drop --forget --of {}",
+        config.slot, theirs.system_id, theirs.database, now.system_id, theirs.system_id
+    )))
 }
 
 /// What a machine reads of a slot.

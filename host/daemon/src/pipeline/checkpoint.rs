@@ -17,6 +17,7 @@ use walgate_store::{
     StateWrite, Store,
 };
 
+use super::columns;
 use super::deliver::Delivered;
 use crate::connect::state_halt;
 use crate::exit::{Halt, chain};
@@ -96,6 +97,8 @@ impl Checkpoint {
             if let Some(own) = one.own() {
                 gathered.own.insert(lane, own);
             }
+            let plugin = self.positions.get(lane).map_or("", |position| &position.plugin);
+            gathered.state.extend(one.learned().iter().map(|table| columns::write(plugin, table)));
             let staged = one.into_staged();
             for (name, bytes) in staged.outputs {
                 gathered.outputs.entry((lane, name)).or_default().extend(bytes);

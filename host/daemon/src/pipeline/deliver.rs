@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use walgate_core::batch::Batch;
+use walgate_core::minimize::KnownTable;
 use walgate_core::relation::ProjectedRelation;
 use walgate_core::{Cursor, Lsn};
 use walgate_plugin::{CallError, Disposition, OnFailure, OpenContext, Receipt, Staged, Verdict, Worker};
@@ -24,6 +25,8 @@ use crate::status::Board;
 pub(crate) enum Todo {
     /// A relation in a new shape.
     Relation { current: ProjectedRelation, previous: Option<ProjectedRelation> },
+    /// A table met for the first time under a `*` grant: to be stored with what is delivered next.
+    Learned(KnownTable),
     /// Changes to deliver.
     Batch(Batch),
     /// Nothing of this plugin's up to here.
@@ -45,9 +48,14 @@ pub(crate) struct Delivered {
     staged: Staged,
     /// What a sink that keeps its own position must answer from now on, if a batch moved it.
     own: Option<Cursor>,
+    learned: Vec<KnownTable>,
 }
 
 impl Delivered {
+    pub(crate) fn learned(&self) -> &[KnownTable] {
+        &self.learned
+    }
+
     pub(crate) fn lane(&self) -> usize {
         self.lane
     }
@@ -81,6 +89,8 @@ pub(crate) struct Lane {
     pub(crate) context: OpenContext,
     /// What was given on last.
     pub(crate) reached: Cursor,
+    /// What is stored with what is given on next.
+    pub(crate) learned: Vec<KnownTable>,
     pub(crate) board: Board,
 }
 
@@ -167,6 +177,10 @@ impl Lane {
             Todo::Relation { current, previous } => {
                 self.tell(&current, previous.as_ref(), told, channels).await?;
                 told.insert(current.id, current);
+                Ok(None)
+            }
+            Todo::Learned(table) => {
+                self.learned.push(table);
                 Ok(None)
             }
             Todo::Batch(batch) => self.deliver(batch, told, channels).await.map(Some),
@@ -351,7 +365,8 @@ impl Lane {
         channels: &Channels,
     ) -> Result<(), Stop> {
         self.reached = cursor;
-        let delivered = Delivered { lane: self.index, cursor, staged, own };
+        let learned = std::mem::take(&mut self.learned);
+        let delivered = Delivered { lane: self.index, cursor, staged, own, learned };
         // The checkpoint stage ends first only when it has halted the pipeline.
         channels.delivered.send(delivered).await.map_err(|_| Stop::Abandoned)
     }

@@ -32,6 +32,7 @@ const OWN_SCHEMA: &str = "walgate";
 
 /// One plugin's end in the flow.
 pub(crate) struct Feed {
+    name: String,
     pub(crate) minimizer: Minimizer,
     pub(crate) todo: Option<mpsc::UnboundedSender<Todo>>,
     waiting: usize,
@@ -44,9 +45,10 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    pub(crate) fn new(minimizer: Minimizer, todo: mpsc::UnboundedSender<Todo>) -> Self {
+    pub(crate) fn new(name: String, minimizer: Minimizer, todo: mpsc::UnboundedSender<Todo>) -> Self {
         let covered = minimizer.taken().end;
         Self {
+            name,
             minimizer,
             todo: Some(todo),
             waiting: 0,
@@ -65,7 +67,7 @@ impl Feed {
     fn send(&mut self, todo: Todo) {
         let bytes = match &todo {
             Todo::Batch(batch) => batch.bytes + batch.rows * ROW_OVERHEAD_BYTES,
-            Todo::Relation { .. } | Todo::Covered(_) => 0,
+            Todo::Relation { .. } | Todo::Learned(_) | Todo::Covered(_) => 0,
         };
         // A lane that ended sends an event that says why; until it arrives, its items may be dropped.
         let sent = self.todo.as_ref().is_some_and(|queue| queue.send(todo).is_ok());
@@ -77,6 +79,17 @@ impl Feed {
     }
 
     fn send_ready(&mut self) {
+        for table in self.minimizer.learned() {
+            self.send(Todo::Learned(table));
+        }
+        for table in self.minimizer.newly_withheld() {
+            tracing::warn!(
+                plugin = self.name,
+                table = format!("{}.{}", table.namespace, table.name),
+                columns = table.columns.join(", "),
+                "columns that appeared later are withheld; name them in the grant, or set new_columns = \"allow\""
+            );
+        }
         while let Some(item) = self.minimizer.next_item() {
             match item {
                 Item::Relation { current, previous } => self.send(Todo::Relation { current, previous }),
@@ -244,7 +257,9 @@ impl Flow {
         for feed in &mut self.feeds {
             if feed.todo.is_some() {
                 feed.minimizer.apply(&event).map_err(refused)?;
-                feed.send_ready();
+                if feed.minimizer.has_news() {
+                    feed.send_ready();
+                }
             }
         }
         if !self.others
@@ -319,6 +334,7 @@ impl Flow {
 fn refused(error: walgate_core::minimize::MinimizeError) -> Halt {
     let name = match error.kind() {
         walgate_core::minimize::MinimizeErrorKind::GrantedColumnMissing { .. } => "granted_column_missing",
+        walgate_core::minimize::MinimizeErrorKind::ExceptMissing { .. } => "excepted_column_missing",
         walgate_core::minimize::MinimizeErrorKind::Value { .. } => "value_not_carried",
         walgate_core::minimize::MinimizeErrorKind::Cursor { .. } => "data_gap",
         _ => "decode_failure",

@@ -13,6 +13,7 @@
 
 mod ack;
 mod checkpoint;
+mod columns;
 mod deliver;
 mod flow;
 mod source;
@@ -33,6 +34,7 @@ use crate::config::Config;
 use crate::connect::state_failure;
 use crate::exit::{Failure, Halt, chain};
 use crate::plugins::{Directory, Loaded};
+use crate::preflight;
 use crate::status::{Board, Phase, PluginStatus};
 use ack::Ack;
 use checkpoint::{Checkpoint, Position};
@@ -42,6 +44,8 @@ use source::{History, Ready, Source};
 
 /// Deliveries between the lanes and the checkpoint; what waits here is in memory twice at most.
 const DELIVERED_QUEUE: usize = 16;
+/// Columns that one plugin has met: far more tables than a publication has.
+const KNOWN_COLUMNS: StateLimits = StateLimits { max_keys: 1_000_000, max_bytes: 256 << 20 };
 /// Opens of one process count below the epoch that the state database gave it.
 const OPENS_PER_EPOCH: u64 = 1 << 20;
 
@@ -108,6 +112,7 @@ async fn start(
     let mut held = Vec::new();
     let mut first_failure = None;
     for plugin in plugins.loaded {
+        warn_unpublished(&config, &mut ready, &plugin).await;
         let index = prepared.len();
         let (name, required, policy) = (plugin.name.clone(), plugin.manifest.required, plugin.manifest.on_failure);
         let source_end = ready.found.identity.xlog_pos;
@@ -138,6 +143,20 @@ async fn start(
         }));
     }
     Ok(Some((stored, ready, prepared, held)))
+}
+
+/// Tables can be published later, so this is no reason not to start; but nothing of them comes until then.
+async fn warn_unpublished(config: &Config, ready: &mut Ready, plugin: &Loaded) {
+    // A failure of the question shows where the stream is started.
+    let missing = preflight::unpublished(&mut ready.connection, config, &plugin.grant).await.unwrap_or_default();
+    if !missing.is_empty() {
+        let tables = missing.join(", ");
+        tracing::warn!(
+            plugin = plugin.name,
+            tables,
+            "granted, but no publication carries them: no change of them will come"
+        );
+    }
 }
 
 /// The position of a required plugin without a lane: it keeps its place, and with it the source's log.
@@ -222,6 +241,7 @@ async fn prepare(
         epoch: store.next_epoch().await.map_err(state_failure)?.saturating_mul(OPENS_PER_EPOCH),
         state: store.plugin_state(pipeline, &name, state_limits).await.map_err(state_failure)?,
     };
+    let known = store.plugin_state(pipeline, &columns::shadow(&name), KNOWN_COLUMNS).await.map_err(state_failure)?;
     let outputs = open_outputs(store, pipeline, &name, &plugin.manifest.outputs).await?;
     board.write(|status| {
         let required = plugin.manifest.required;
@@ -237,6 +257,7 @@ async fn prepare(
         max_attempts: plugin.manifest.max_attempts,
         context,
         reached: cursor,
+        learned: Vec::new(),
         board: board.clone(),
     };
     let own = lane.open_first().await?;
@@ -245,7 +266,8 @@ async fn prepare(
     board.plugin(&name, |status| status.cursor = from.end.to_string());
     Ok(Prepared {
         lane,
-        minimizer: Minimizer::new(plugin.grant, &lineage_tag(&stored.lineage), config.bounds, from),
+        minimizer: Minimizer::new(plugin.grant, &lineage_tag(&stored.lineage), config.bounds, from)
+            .knowing(columns::read(known)),
         position: Position {
             plugin: name,
             required: plugin.manifest.required,
@@ -392,7 +414,7 @@ impl Running {
         let mut stored_positions = Vec::new();
         for plugin in prepared {
             let (todo, queue) = mpsc::unbounded_channel();
-            feeds.push(Feed::new(plugin.minimizer, todo));
+            feeds.push(Feed::new(plugin.position.plugin.clone(), plugin.minimizer, todo));
             stored_positions.push(plugin.position);
             let channels = Channels {
                 todo: queue,

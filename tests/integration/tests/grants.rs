@@ -1,0 +1,104 @@
+//! What a `*` grant lets through over time, and what is said about a grant that cannot work.
+//!
+//! Holds: withheld columns, misspelled exceptions, unpublished tables. Never knows: how columns are kept.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use walgate_harness::Cluster;
+
+use super::scene::{SOON, Scene, expect_end, shop_manifest};
+
+super::scenarios! {
+    a_column_that_appears_later_stays_withheld,
+    a_misspelled_exception_halts,
+    a_check_names_what_would_never_come,
+    checkpoints_of_another_source_are_not_forgotten,
+}
+
+fn everything_but(scene: &Scene, except: &str) -> Result<()> {
+    let file = scene.path("changes.ndjson");
+    scene.plugin(
+        "ndjson",
+        "ndjson-rust",
+        &format!(
+            "[[grant.table]]\nschema = \"public\"\nname = \"customers\"\ncolumns = \"*\"\nexcept = [\"{except}\", \"phone\"]\n\
+             [grant.output.changes]\nkind = \"file\"\npath = \"{}\"\n",
+            file.display()
+        ),
+    )
+}
+
+/// Through a rename, an added column, a SIGKILL, and another table that takes the place of the first under its name.
+async fn a_column_that_appears_later_stays_withheld(major: u32) -> Result<()> {
+    let scene = Scene::new(major).await?;
+    everything_but(&scene, "email")?;
+    scene.create_slot()?;
+    let mut walgate = scene.run().await?;
+    scene.execute("INSERT INTO customers VALUES (1, 'n1', 'canary', 'canary')").await?;
+    scene.wait_lines("changes.ndjson", 1).await?;
+    scene.execute("ALTER TABLE customers RENAME email TO mail; ALTER TABLE customers ADD ssn text").await?;
+    scene.execute("INSERT INTO customers VALUES (2, 'n2', 'canary', 'canary', 'canary')").await?;
+    scene.wait_lines("changes.ndjson", 2).await?;
+    walgate.wait_line("withheld", SOON).await?;
+    walgate.sigkill()?;
+    let _walgate = scene.run().await?;
+    scene.execute("INSERT INTO customers VALUES (3, 'n3', 'canary', 'canary', 'canary')").await?;
+    scene.wait_lines("changes.ndjson", 3).await?;
+    scene
+        .execute(
+            "CREATE TABLE next (id int PRIMARY KEY, name text, phone text, pin text); DROP TABLE customers;
+             ALTER TABLE next RENAME TO customers; ALTER PUBLICATION shop ADD TABLE customers",
+        )
+        .await?;
+    scene.execute("INSERT INTO customers VALUES (4, 'n4', 'canary', 'canary')").await?;
+    let lines = scene.wait_lines("changes.ndjson", 4).await?;
+    for (at, line) in lines.iter().enumerate() {
+        let change: Value = serde_json::from_str(line).context("not JSON")?;
+        ensure!(change["after"]["name"] == format!("n{}", at + 1), "{line}");
+        ensure!(!line.contains("canary"), "a column that appeared later was handed over: {line}");
+    }
+    Ok(())
+}
+
+async fn a_misspelled_exception_halts(major: u32) -> Result<()> {
+    let scene = Scene::new(major).await?;
+    everything_but(&scene, "emial")?;
+    scene.create_slot()?;
+    let mut walgate = scene.run().await?;
+    scene.execute("INSERT INTO customers VALUES (1, 'n', 'canary', 'canary')").await?;
+    expect_end(&mut walgate, 3, &["excepted_column_missing", "\"emial\"", "customers"]).await?;
+    ensure!(scene.lines("changes.ndjson").is_empty(), "nothing may leave under a grant that is not what it means");
+    Ok(())
+}
+
+async fn a_check_names_what_would_never_come(major: u32) -> Result<()> {
+    let scene = Scene::new(major).await?;
+    scene.create_slot()?;
+    let manifest = shop_manifest("halt", 5).replace("customers", "custmers");
+    scene.plugin("ndjson", "ndjson-rust", &format!("{manifest}[grant.output.changes]\nkind = \"stdout\"\n"))?;
+    scene.cli(&["check"])?.expect(2, "public.custmers is granted, but no publication carries it")?;
+    let mut walgate = scene.run().await?;
+    walgate.wait_line("no publication carries them", SOON).await?;
+    let output = "[grant.output.changes]\nkind = \"file\"\npath = \"/nowhere/at/all/changes.ndjson\"\n";
+    scene.plugin("ndjson", "ndjson-rust", &format!("{}{output}", shop_manifest("halt", 5)))?;
+    scene.cli(&["check"])?.expect(2, "the folder of /nowhere/at/all/changes.ndjson does not exist")
+}
+
+async fn checkpoints_of_another_source_are_not_forgotten(major: u32) -> Result<()> {
+    let mut first = Scene::new(major).await?;
+    let state = Cluster::start(major)?;
+    let section = format!("[state]\nurl = \"{}\"", state.url("postgres"));
+    first.configure(&section)?;
+    first.lines_plugin("lines")?;
+    first.create_slot()?;
+    let mut second = Scene::new(major).await?;
+    second.configure(&section)?;
+    second.cli(&["slot", "create"])?.expect(3, "checkpoint_exists")?;
+    second.cli(&["slot", "drop", "--forget"])?.expect(2, "another walgate that shares the state database")?;
+    let _walgate = first.run().await?;
+    first.execute("INSERT INTO orders VALUES (1, 1, 'x')").await?;
+    first.wait_lines("lines.txt", 1).await?;
+    // Whoever names the other system knows what is lost.
+    let system = first.ask("SELECT system_identifier FROM pg_control_system()").await?;
+    second.cli(&["slot", "drop", "--forget", "--of", &system])?.expect(0, "forgotten")
+}
