@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use super::model::{Cell, Dice, Piece, Seen, grants, messages, reference, stream};
+use super::model::{Cell, Dice, Piece, Seen, grants, known, messages, reference, stream};
 use super::*;
 
 /// What a plugin makes of the items: single changes in order. Checks on the way what must hold of every batch.
@@ -132,7 +132,7 @@ fn resume(pieces: &[Piece], end: Lsn) -> usize {
 /// Feeds the stream until all of it was taken. Connections are lost between any two messages; the server then goes
 /// back to what is acknowledged, which is anything up to what is durable. `restart` also loses the minimizer.
 fn drive(dice: &mut Dice, pieces: &[Piece], plugin: &mut Plugin, losses: usize, restarts: usize) {
-    let mut minimizer = Minimizer::new(grants(), "l1", plugin.bounds, Cursor::default());
+    let mut minimizer = Minimizer::new(grants(), "l1", plugin.bounds, Cursor::default()).knowing(known());
     let (mut losses, mut restarts) = (losses, restarts);
     let mut acked = Lsn::ZERO;
     'connection: loop {
@@ -158,7 +158,7 @@ fn drive(dice: &mut Dice, pieces: &[Piece], plugin: &mut Plugin, losses: usize, 
             }
             if restarts > 0 && dice.one_in(12) {
                 restarts -= 1;
-                minimizer = Minimizer::new(grants(), "l1", plugin.bounds, plugin.durable);
+                minimizer = Minimizer::new(grants(), "l1", plugin.bounds, plugin.durable).knowing(known());
                 // A new instance is told everything anew, and the number of a part begins at 1.
                 plugin.relations.clear();
                 plugin.part = None;
@@ -226,7 +226,7 @@ proptest! {
         let mut dice = Dice(seed);
         let pieces = stream(&mut dice);
         let mut plugin = Plugin::new(Bounds { max_rows: 1 + dice.below(6), max_bytes: 1 << 20 });
-        let mut minimizer = Minimizer::new(grants(), "l1", plugin.bounds, Cursor::default());
+        let mut minimizer = Minimizer::new(grants(), "l1", plugin.bounds, Cursor::default()).knowing(known());
         let mut assembler = Assembler::new();
         let mut items = Vec::new();
         for message in messages(&pieces) {

@@ -129,3 +129,35 @@ fn a_shape_whose_rows_were_all_forgotten_leaves_no_group_behind() {
     let batch = batches(items).remove(0);
     assert_eq!((batch.groups.len(), batch.groups[0].after.len()), (1, 3));
 }
+
+/// A table that takes another's place under its name, and a restart that was told what was learned.
+#[test]
+fn what_is_known_of_a_table_outlives_its_id_and_the_process() {
+    let mut feed = Feed::new(star(false), 10);
+    let (id, hidden, new) = (column("id", INT4, true), column("hidden", INT4, false), column("new", INT4, false));
+    let met = build::relation(1, "public", "t", b'd', &[id, hidden]);
+    let row = |relation| build::insert(relation, &[Value::from("1"), Value::from("2"), Value::from("3")]);
+    feed.all(&[begin(100), met, build::insert(1, &[Value::from("1"), Value::from("2")]), commit(100)]);
+    feed.batch();
+    let learned = feed.minimizer.learned();
+    assert_eq!(learned.iter().map(|table| table.columns.len()).collect::<Vec<_>>(), [2]);
+    let swapped = build::relation(2, "public", "t", b'd', &[id, hidden, new]);
+    feed.all(&[begin(200), swapped.clone(), row(2), commit(200)]);
+    assert_eq!(feed.batch().groups[0].after.len(), 1, "only id");
+    assert_eq!(feed.minimizer.newly_withheld()[0].columns, ["new"]);
+    let mut restarted = Feed::new(star(false), 10);
+    restarted.minimizer =
+        Minimizer::new(star(false), "l1", Bounds { max_rows: 10, max_bytes: 1 << 20 }, Cursor::default())
+            .knowing(learned);
+    restarted.all(&[begin(300), swapped, row(2), commit(300)]);
+    assert_eq!(restarted.batch().groups[0].after.len(), 1, "only id after a restart, too");
+}
+
+#[test]
+fn a_misspelled_exception_is_an_error_at_first_sight() {
+    let mut feed = Feed::new(star(false), 10);
+    let columns = [column("id", INT4, true), column("hiden", INT4, false)];
+    feed.all(&[begin(100), build::relation(1, "public", "t", b'd', &columns)]);
+    let error = feed.push(&build::insert(1, &[Value::from("1"), Value::from("2")])).unwrap_err();
+    assert!(error.to_string().contains("\"hidden\""), "{error}");
+}
