@@ -17,9 +17,9 @@ use crate::config::Config;
 use crate::exit::{Exit, Failure};
 use crate::printer::Printer;
 
-/// Threads of the runtime: the socket, the flow and the checkpoint must not wait for each other. Plugins have threads of
-/// their own.
-const RUNTIME_THREADS: usize = 3;
+/// Threads of the runtime, which runs the flow, the lanes, the checkpoint and the API. The socket and each plugin have
+/// threads of their own, so nothing here waits for a peer or a guest; with more than one, each chunk wakes two.
+const RUNTIME_THREADS: usize = 1;
 
 /// The gate between a Postgres write-ahead log and sandboxed WebAssembly plugins.
 ///
