@@ -10,6 +10,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use walgate_core::assemble::Assembler;
+use walgate_core::grant::rules::Rules;
 use walgate_core::grant::{Columns, Grant, Operations, TableGrant};
 use walgate_core::minimize::{Bounds, Item, Minimizer};
 use walgate_core::pgoutput::build::{self, Column, column};
@@ -85,6 +86,7 @@ fn grant(tables: u32, granted: usize) -> Grant {
         required: Vec::new(),
         operations: Operations::ALL,
         allow_new_columns: false,
+        rules: Rules::default(),
     };
     Grant { tables: (1..=tables).map(table).collect(), message_prefixes: Vec::new() }
 }

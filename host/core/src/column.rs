@@ -172,6 +172,27 @@ impl ColumnBuilder {
         Ok(())
     }
 
+    /// Adds the value of one row of a column of texts or byte strings, given byte by byte; tells how many there were. On
+    /// an error the column is as it was.
+    pub(crate) fn push_bytes(&mut self, bytes: impl Iterator<Item = u8>) -> Result<usize, ValueError> {
+        let (Slots::Text(ends, data) | Slots::Bytes(ends, data)) = &mut self.slots else {
+            return Err(ValueError::Form);
+        };
+        let start = data.len();
+        data.extend(bytes);
+        let Ok(end) = u32::try_from(data.len()) else {
+            data.truncate(start);
+            return Err(ValueError::TooLarge);
+        };
+        let length = data.len() - start;
+        ends.push(end);
+        self.rows += 1;
+        if !self.presence.is_empty() {
+            self.presence.push(VALUE);
+        }
+        Ok(length)
+    }
+
     /// Adds a row without a value.
     pub fn push_absent(&mut self, absent: Absent) {
         // The presence list starts at the first absence; every row so far had a value.

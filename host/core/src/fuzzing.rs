@@ -4,8 +4,10 @@
 //! comment. Not compiled into the host.
 
 use crate::assemble::Assembler;
-use crate::batch::{Batch, Values};
+use crate::batch::{Batch, Values, image};
 use crate::column::ColumnBuilder;
+use crate::grant::filter::{Filter, MAX_COLUMNS};
+use crate::grant::rules::{Before, EmptyUpdates, OnMissing, Rules, Treatment, Untouched};
 use crate::grant::{Columns, Grant, Operations, TableGrant};
 use crate::minimize::{Bounds, Item, Minimizer};
 use crate::pgoutput::{DecodeError, Message, OldRow, RowBody, RowKind};
@@ -41,6 +43,26 @@ pub(crate) fn walk(row: &RowBody<'_>) -> Result<(), DecodeError> {
 
 /// A stream of messages, each with two bytes of length in front, into batches. Every batch is well formed.
 pub fn assemble_minimize(bytes: &[u8]) {
+    for rules in [Rules::default(), every_rule()] {
+        minimize_by(rules, bytes);
+    }
+}
+
+/// Rules that make a minimizer look at and change everything it can.
+fn every_rule() -> Rules {
+    let treatments = [("t", Treatment::Masked), ("late", Treatment::Nulled)];
+    Rules {
+        treatments: treatments.map(|(column, treatment)| (column.to_owned(), treatment)).into(),
+        filter: Filter::parse("id < 250 and (t is null or t <> 'x') or not hidden in ('h')").ok(),
+        before: Before::Key,
+        key: vec!["id".to_owned()],
+        untouched: Untouched::Withhold,
+        empty_updates: EmptyUpdates::Drop,
+        on_missing: OnMissing::Omit,
+    }
+}
+
+fn minimize_by(rules: Rules, bytes: &[u8]) {
     let grant = Grant {
         tables: vec![TableGrant {
             namespace: "public".to_owned(),
@@ -49,6 +71,7 @@ pub fn assemble_minimize(bytes: &[u8]) {
             required: Vec::new(),
             operations: Operations::ALL,
             allow_new_columns: false,
+            rules,
         }],
         message_prefixes: vec!["p".to_owned()],
     };
@@ -93,9 +116,17 @@ pub fn check_batch(batch: &Batch) {
     let parts = batch.transactions.iter().filter(|transaction| !transaction.last_part).count();
     assert!(parts == 0 || batch.transactions.last().is_some_and(|last| !last.last_part) && parts == 1);
     for group in &batch.groups {
-        let rows = group.ordinals.len();
-        assert!(rows > 0 && group.ordinals.is_sorted_by(|a, b| a < b), "ordinals rise");
+        assert!(!group.ordinals.is_empty(), "no group without rows");
         assert!(group.ordinals.iter().all(|ordinal| owner(batch, *ordinal)), "every change has a transaction");
+    }
+    check_columns(batch);
+}
+
+/// Asserts that all columns of a group have its rows.
+fn check_columns(batch: &Batch) {
+    for group in &batch.groups {
+        let rows = group.ordinals.len();
+        assert!(group.ordinals.is_sorted_by(|a, b| a < b), "ordinals rise");
         for column in group.after.iter().chain(&group.before) {
             assert_eq!(column.values.len(), rows, "one slot a row");
             assert!(column.presence.as_ref().is_none_or(|presence| presence.len() == rows));
@@ -136,6 +167,34 @@ pub fn values(bytes: &[u8]) {
     }
 }
 
+/// The text of a row filter. An error points into it; what reads is bounded, and reads again from its SQL.
+pub fn row_filter(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match Filter::parse(text) {
+        Ok(filter) => {
+            assert!(filter.columns().len() <= MAX_COLUMNS);
+            let sql = filter.sql();
+            // The form of SQL has more parentheses, and may be too deep or too long for a filter.
+            if let Ok(again) = Filter::parse(&sql) {
+                assert!(again.sql() == sql && again.columns() == filter.columns(), "one form");
+            }
+        }
+        Err(error) => assert!((1..=text.chars().count() + 1).contains(&error.at), "the place is in the text"),
+    }
+}
+
+/// The image of a dead letter. One that reads is well formed, and what it says is written and read again to the same.
+pub fn dead_letter_image(bytes: &[u8]) {
+    let Ok((batch, relations)) = image::read(bytes) else { return };
+    check_columns(&batch);
+    let written = image::write(&batch, &relations);
+    // Damage may be half a key tuple less: then the text is shorter than what it stands for, and is refused.
+    if let Ok((again, known)) = image::read(&written) {
+        assert_eq!(image::write(&again, &known), written, "one form");
+        assert_eq!((again.id, again.rows, known), (batch.id, batch.rows, relations));
+    }
+}
+
 /// A position that parses prints back to itself.
 pub fn lsn(bytes: &[u8]) {
     if let Some(lsn) = std::str::from_utf8(bytes).ok().and_then(|text| text.parse::<Lsn>().ok()) {
@@ -149,6 +208,11 @@ mod tests {
 
     use super::*;
     use crate::pgoutput::build::{self, Value, column};
+
+    const FILTER_WORDS: [&str; 26] = [
+        "a", "größe", "\"x\"", "\"and\"", "=", "<", ">=", "!=", "(", ")", "(", ")", ",", "and", "OR", "not", "in",
+        "is", "null", "true", "1", "-2.5", "'t'", "'it''s'", "'", "\"",
+    ];
 
     /// A stream that makes sense, as the fuzz target reads it.
     fn stream() -> Vec<u8> {
@@ -209,10 +273,32 @@ mod tests {
         }
 
         #[test]
+        fn row_filters_take_any_text(
+            bytes: Vec<u8>,
+            words in prop::collection::vec(prop::sample::select(FILTER_WORDS.to_vec()), 0..40),
+            nested in 0_usize..40,
+        ) {
+            row_filter(&bytes);
+            row_filter(words.join(" ").as_bytes());
+            let (open, close) = ("not (".repeat(nested), ")".repeat(nested));
+            row_filter(format!("{open}a = 1 {} b is null{close}", words.join("")).as_bytes());
+        }
+
+        #[test]
         fn positions_take_any_bytes(bytes: Vec<u8>, text in "[0-9A-Fa-f/+]{0,20}", raw: u64) {
             lsn(&bytes);
             lsn(text.as_bytes());
             lsn(Lsn::new(raw).to_string().as_bytes());
+        }
+    }
+
+    #[test]
+    fn words_of_filters_make_filters() {
+        // Otherwise only errors would ever be tested.
+        for text in
+            ["a = 1 and not größe in ( 't' , 'it''s' ) OR \"and\" is not null", "not (not (a = 1 or b is null))"]
+        {
+            assert!(Filter::parse(text).is_ok(), "{text}");
         }
     }
 

@@ -2,8 +2,15 @@
 //!
 //! Holds: requests, grants, and their intersection. Refuses to know the syntax of plugin.toml and of WIT (the plugin
 //! crate translates both), and which columns a table has today (the minimizer learns that from the stream).
+//! Read next: [`rules`] for how what is granted is handed over.
+
+pub mod filter;
+pub mod rules;
+pub mod syntax;
 
 use crate::batch::Operation;
+
+use rules::{OnMissing, Rules};
 
 /// A set of row operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +104,8 @@ pub struct TableGrant {
     pub operations: Operations,
     /// Under `AllExcept`: whether a column that appears while the plugin runs is handed over as well.
     pub allow_new_columns: bool,
+    /// How it is handed over.
+    pub rules: Rules,
 }
 
 /// A table a plugin asks for in `describe`.
@@ -208,10 +217,13 @@ fn narrow(request: &TableRequest, table: &TableGrant) -> Result<TableGrant, Ungr
     };
     // Named by the plugin as required, or by the operator for a plugin that takes whatever is granted.
     let mut required: Vec<String> = request.columns.iter().filter(|c| *c != "*").cloned().collect();
-    if request.asks_every_column()
-        && let Columns::Only(names) = &table.columns
-    {
-        required.extend(names.iter().cloned());
+    match &table.columns {
+        Columns::Only(names) if request.asks_every_column() && table.rules.on_missing == OnMissing::Halt => {
+            required.extend(names.iter().cloned());
+        }
+        Columns::Only(_) => {}
+        // Under a wildcard a misspelled treatment would let the column through in plain that it is meant for.
+        Columns::AllExcept(_) => required.extend(table.rules.treatments.keys().cloned()),
     }
     Ok(TableGrant { columns, required, operations: request.operations.intersection(table.operations), ..table.clone() })
 }
@@ -246,6 +258,7 @@ mod tests {
             required: Vec::new(),
             operations: Operations::ALL,
             allow_new_columns: false,
+            rules: Rules::default(),
         }
     }
 
@@ -283,6 +296,30 @@ mod tests {
         let all = Columns::AllExcept(vec!["secret".into()]);
         check(request("t", &["*"], &[]), all.clone(), Ok(all.clone()));
         check(request("t", &["secret"], &[]), all, Err("\"secret\""));
+    }
+
+    #[track_caller]
+    fn requires(asked: TableRequest, allowed: TableGrant, expect: &[&str]) {
+        let allowed = Grant { tables: vec![allowed], message_prefixes: vec![] };
+        assert_eq!(Grant::effective(&[asked], &allowed).unwrap().tables[0].required, expect);
+    }
+
+    #[test]
+    fn a_treated_column_of_a_wildcard_must_be_there() {
+        let treatments = [("email".to_owned(), rules::Treatment::Hashed)].into();
+        let rules = Rules { treatments, ..Rules::default() };
+        let all = TableGrant { rules: rules.clone(), ..table(Columns::AllExcept(vec![])) };
+        requires(request("t", &["*"], &[]), all.clone(), &["email"]);
+        requires(request("t", &["id"], &[]), all, &["id", "email"]);
+        requires(request("t", &["id"], &[]), TableGrant { rules, ..table(only(&["id", "email"])) }, &["id"]);
+    }
+
+    #[test]
+    fn what_may_be_missing_is_not_required() {
+        let omit = Rules { on_missing: OnMissing::Omit, ..Rules::default() };
+        requires(request("*", &["*"], &[]), table(only(&["a", "b"])), &["a", "b"]);
+        requires(request("*", &["*"], &[]), TableGrant { rules: omit.clone(), ..table(only(&["a", "b"])) }, &[]);
+        requires(request("t", &["a"], &[]), TableGrant { rules: omit, ..table(only(&["a", "b"])) }, &["a"]);
     }
 
     #[test]

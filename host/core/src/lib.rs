@@ -2,7 +2,8 @@
 //!
 //! Holds: positions, the pgoutput decoder, the relation cache, transaction assembly, grants and the minimizer.
 //! Never knows: sockets, clocks, files, tokio, wasmtime. Bytes come in, typed things go out, nothing panics on input.
-//! Read in this order: [`lsn`], [`lineage`], [`pgoutput`], [`relation`], [`grant`], [`assemble`], [`minimize`], [`batch`].
+//! Read in this order: [`lsn`], [`lineage`], [`pgoutput`], [`relation`], [`grant`], [`assemble`], [`minimize`], [`batch`];
+//! [`publication`] and [`webhook`] stand beside the flow.
 
 pub mod assemble;
 pub mod batch;
@@ -15,8 +16,11 @@ pub mod lineage;
 pub mod lsn;
 pub mod minimize;
 pub mod pgoutput;
+pub mod publication;
 pub mod relation;
+pub mod rows;
 pub mod value;
+pub mod webhook;
 
 pub use lineage::{Cursor, Lineage};
 pub use lsn::Lsn;

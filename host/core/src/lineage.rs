@@ -68,4 +68,11 @@ impl Cursor {
     pub fn covered_changes(&self, commit: Lsn) -> u32 {
         if self.ordinal > 0 && self.commit == commit { self.ordinal } else { 0 }
     }
+
+    /// True when everything that it does not cover is still kept by a source that has freed its log up to `acked`: a
+    /// transaction in which it stands comes again whole.
+    #[inline]
+    pub fn reaches(&self, acked: Lsn) -> bool {
+        self.end >= acked || self.ordinal > 0 && self.commit >= acked
+    }
 }

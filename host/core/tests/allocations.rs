@@ -6,10 +6,13 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::num::NonZeroU32;
 
 use walgate_core::assemble::Assembler;
+use walgate_core::grant::filter::Filter;
+use walgate_core::grant::rules::{Before, EmptyUpdates, Rules, Treatment, Untouched};
 use walgate_core::grant::{Columns, Grant, Operations, TableGrant};
-use walgate_core::minimize::{Bounds, Item, Minimizer};
+use walgate_core::minimize::{Bounds, HashKey, Item, Minimizer};
 use walgate_core::pgoutput::build::{self, Value, column};
 use walgate_core::{Cursor, Lsn};
 
@@ -97,6 +100,7 @@ fn grant() -> Grant {
         required: Vec::new(),
         operations: Operations::ALL,
         allow_new_columns: false,
+        rules: Rules::default(),
     };
     Grant { tables: vec![table("a"), table("b")], message_prefixes: Vec::new() }
 }
@@ -149,6 +153,45 @@ fn rows_do_not_allocate() {
     assert_eq!((few_batches, many_batches), (1, 1));
     assert_eq!(few, many, "30,000 rows in 100 transactions allocate as often as 30 rows in one");
     assert!(few < 100, "{few} allocations in a batch of 6 groups");
+}
+
+/// Every treatment, a filter over texts and numbers, and what has to be compared.
+fn ruled() -> Grant {
+    let treatments = [
+        ("t", Treatment::Hashed),
+        ("at", Treatment::Masked),
+        ("b", Treatment::Masked),
+        ("n", Treatment::Nulled),
+        ("hidden", Treatment::Truncated(NonZeroU32::MIN)),
+    ];
+    let rules = Rules {
+        treatments: treatments.map(|(column, treatment)| (column.to_owned(), treatment)).into(),
+        filter: Filter::parse("id < 1000000 and not id in (7, 9) or id is null").ok(),
+        before: Before::Key,
+        untouched: Untouched::Withhold,
+        empty_updates: EmptyUpdates::Drop,
+        ..Rules::default()
+    };
+    let mut grant = grant();
+    for table in &mut grant.tables {
+        table.columns = Columns::AllExcept(Vec::new());
+        table.rules = rules.clone();
+    }
+    grant
+}
+
+#[test]
+fn rules_do_not_allocate_per_row() {
+    let bounds = Bounds { max_rows: 10_000_000, max_bytes: 1 << 30 };
+    let key = HashKey::new(&[7; HashKey::MIN_BYTES]).unwrap();
+    let minimizer = Minimizer::new(ruled(), "a", bounds, Cursor::default()).hashing(key);
+    let mut feed = Feed { assembler: Assembler::new(), minimizer };
+    feed.run(&announcements());
+    feed.run(&messages(1_000, 100, 100));
+    feed.run(&messages(100_000, 100, 100));
+    let (few_batches, few) = feed.run(&messages(200_000, 1, 10));
+    let (many_batches, many) = feed.run(&messages(300_000, 100, 100));
+    assert_eq!((few_batches, many_batches, few), (1, 1, many), "however many rows there are");
 }
 
 #[test]

@@ -1,18 +1,23 @@
-//! The local API: `/status`, `/healthz`, `/readyz`, `/metrics`, on loopback.
+//! The local API: `/status`, `/plugins`, `/healthz`, `/readyz`, `/metrics`, and the nudge to look for redrives, on
+//! loopback.
 //!
 //! Holds: the routes. Refuses to know the pipeline beyond its status board.
+
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 
 use crate::exit::Failure;
 use crate::plugins::Workers;
 use crate::status::{Board, Phase};
+use crate::telemetry::events;
 
 /// What the routes read.
 #[derive(Clone)]
@@ -20,6 +25,7 @@ struct Shared {
     board: Board,
     workers: Workers,
     metrics: PrometheusHandle,
+    redrive: Arc<Notify>,
 }
 
 /// Listens and serves until the process ends.
@@ -28,16 +34,19 @@ pub(crate) async fn serve(
     board: Board,
     workers: Workers,
     metrics: PrometheusHandle,
+    redrive: Arc<Notify>,
 ) -> Result<(), Failure> {
     let listener = TcpListener::bind(listen).await.map_err(|error| {
         Failure::unavailable(format!("api.listen {listen} cannot be used: {error}; choose another port in [api]"))
     })?;
     let routes = Router::new()
         .route("/status", get(status))
+        .route("/plugins", get(plugins))
         .route("/healthz", get(health))
         .route("/readyz", get(ready))
         .route("/metrics", get(prometheus))
-        .with_state(Shared { board, workers, metrics });
+        .route("/dead-letters/redrive", post(redrive_letters))
+        .with_state(Shared { board, workers, metrics, redrive });
     tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, routes).await {
             tracing::error!(%error, "the API ended");
@@ -47,7 +56,12 @@ pub(crate) async fn serve(
 }
 
 async fn status(State(shared): State<Shared>) -> impl IntoResponse {
-    Json(shared.board.read())
+    Json(shared.board.shown())
+}
+
+/// The plugins alone.
+async fn plugins(State(shared): State<Shared>) -> impl IntoResponse {
+    Json(shared.board.shown().plugins)
 }
 
 /// Alive unless halted.
@@ -66,8 +80,15 @@ async fn ready(State(shared): State<Shared>) -> impl IntoResponse {
     }
 }
 
+/// Look for letters that an operator marked. Nothing is said here about which.
+async fn redrive_letters(State(shared): State<Shared>) -> impl IntoResponse {
+    shared.redrive.notify_one();
+    (StatusCode::ACCEPTED, "looking\n")
+}
+
 async fn prometheus(State(shared): State<Shared>) -> impl IntoResponse {
     shared.workers.publish();
+    events::plugins(&shared.board.states());
     shared.metrics.run_upkeep();
     shared.metrics.render()
 }

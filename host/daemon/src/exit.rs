@@ -1,8 +1,8 @@
 //! How the process ends: exit codes, halts, and failures before anything ran.
 //!
-//! Holds: the closed set of exit codes and the halt. Refuses to know which stage halts.
+//! Holds: the closed set of exit codes. Read next: [`crate::halt`]. Refuses to know which stage halts.
 
-use std::fmt;
+use crate::halt::Halt;
 
 /// Why the process ends, as the shell sees it. Zero is a stop as asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,36 +21,6 @@ impl Exit {
             Self::Usage => 2,
             Self::Halted => 3,
             Self::Unavailable => 4,
-        }
-    }
-}
-
-/// A permanent stop. It has a name that alerts can match, says what happened and what to do, and holds no value.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub(crate) struct Halt {
-    /// A stable word, `slot_missing` for example.
-    pub(crate) name: String,
-    /// The plugin it is about, if it is about one.
-    pub(crate) plugin: Option<String>,
-    /// What happened and what to do.
-    pub(crate) detail: String,
-}
-
-impl Halt {
-    pub(crate) fn new(name: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { name: name.into(), plugin: None, detail: detail.into() }
-    }
-
-    pub(crate) fn of_plugin(name: impl Into<String>, plugin: &str, detail: impl Into<String>) -> Self {
-        Self { name: name.into(), plugin: Some(plugin.to_owned()), detail: detail.into() }
-    }
-}
-
-impl fmt::Display for Halt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.plugin {
-            Some(plugin) => write!(f, "halted: {} (plugin {plugin}): {}", self.name, self.detail),
-            None => write!(f, "halted: {}: {}", self.name, self.detail),
         }
     }
 }

@@ -24,7 +24,7 @@ impl Printer {
                 Err(error) => self.problem(&format!("the answer cannot be written as JSON: {error}")),
             }
         } else {
-            self.line(text().trim_end());
+            self.line(&visible(text().trim_end()));
         }
     }
 
@@ -36,5 +36,33 @@ impl Printer {
     /// Prints a problem to standard error.
     pub(crate) fn problem(self, text: &str) {
         let _ = writeln!(std::io::stderr().lock(), "walgate: {text}");
+    }
+}
+
+/// A name that may hold a line break, on one line.
+pub(crate) fn one_line(name: &str) -> String {
+    visible(name).replace('\n', "\\n")
+}
+
+/// Names come from elsewhere, and may hold what a terminal obeys.
+fn visible(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() && letter != '\n' && letter != '\t' {
+            out.extend(letter.escape_default());
+        } else {
+            out.push(letter);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::visible;
+
+    #[test]
+    fn what_a_terminal_obeys_is_shown_instead() {
+        assert_eq!(visible("a\u{1b}[31mb\nc\td\r"), "a\\u{1b}[31mb\nc\td\\r");
     }
 }

@@ -82,18 +82,19 @@ impl Cache {
         Ok(Self { dir: dir.to_owned() })
     }
 
-    /// The compiled form of `bytes`, whose SHA-256 is `digest`. Trouble with the cache costs time, never the plugin.
+    /// The compiled form of a component whose SHA-256 is `digest`; `compile` makes it where there is none. Trouble with the
+    /// cache costs time, never the plugin.
     pub(crate) fn load_or_compile(
         &self,
         engine: &wasmtime::Engine,
-        bytes: &[u8],
         digest: &[u8; 32],
+        compile: impl FnOnce() -> wasmtime::Result<Vec<u8>>,
     ) -> wasmtime::Result<Component> {
         let path = self.dir.join(file_name(engine, digest));
         if let Some(component) = load(engine, &path) {
             return Ok(component);
         }
-        let code = engine.precompile_component(bytes)?;
+        let code = compile()?;
         if let Err(error) = self.store(&path, &code) {
             tracing::warn!(cache = %path.display(), error = %error, "compiled plugin not kept; the next start compiles it again");
         }
@@ -135,7 +136,7 @@ fn code(file: &[u8]) -> Option<&[u8]> {
 }
 
 #[expect(unsafe_code, reason = "the one place where compiled code enters the process, see SAFETY")]
-fn deserialize(engine: &wasmtime::Engine, code: &[u8]) -> wasmtime::Result<Component> {
+pub(crate) fn deserialize(engine: &wasmtime::Engine, code: &[u8]) -> wasmtime::Result<Component> {
     // SAFETY: the bytes must come from this version of wasmtime, unchanged. They were either just compiled by this
     // process, or read from a 0700 directory of this user under a name that contains the engine's compatibility hash, and
     // match the digest written with them. wasmtime checks its own version and settings in the header once more.
@@ -179,6 +180,11 @@ mod tests {
         wasmtime::Engine::default()
     }
 
+    fn compiled(cache: &Cache, bytes: &[u8]) {
+        let engine = engine();
+        cache.load_or_compile(&engine, &sha256(bytes), || engine.precompile_component(bytes)).unwrap();
+    }
+
     fn cached(dir: &Path) -> PathBuf {
         let mut files: Vec<_> = fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
         assert_eq!(files.len(), 1, "{files:?}");
@@ -192,11 +198,11 @@ mod tests {
         let cache = Cache::open(&dir).unwrap();
         assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
         let bytes = test_guest::build("");
-        cache.load_or_compile(&engine(), &bytes, &sha256(&bytes)).unwrap();
+        compiled(&cache, &bytes);
         let path = cached(&dir);
         assert!(load(&engine(), &path).is_some());
         let before = fs::metadata(&path).unwrap().ino();
-        cache.load_or_compile(&engine(), &bytes, &sha256(&bytes)).unwrap();
+        compiled(&cache, &bytes);
         assert_eq!(fs::metadata(cached(&dir)).unwrap().ino(), before, "written again");
     }
 
@@ -206,7 +212,7 @@ mod tests {
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o700)).unwrap();
         let cache = Cache::open(root.path()).unwrap();
         let bytes = test_guest::build("");
-        cache.load_or_compile(&engine(), &bytes, &sha256(&bytes)).unwrap();
+        compiled(&cache, &bytes);
         let path = cached(root.path());
         let whole = fs::read(&path).unwrap();
         for damage in [whole.len() - 1, HEADER + 100, MAGIC.len(), 0] {
@@ -214,7 +220,7 @@ mod tests {
             broken[damage] ^= 1;
             fs::write(&path, &broken).unwrap();
             assert!(load(&engine(), &path).is_none(), "accepted with byte {damage} flipped");
-            cache.load_or_compile(&engine(), &bytes, &sha256(&bytes)).unwrap();
+            compiled(&cache, &bytes);
             assert_eq!(fs::read(&path).unwrap(), whole);
         }
         fs::write(&path, &whole[..HEADER - 1]).unwrap();

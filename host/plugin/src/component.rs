@@ -8,8 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
-use wasmtime::component::types::ComponentItem;
-use wasmtime::component::{HasSelf, Linker, ResourceType};
+use wasmtime::component::{HasSelf, Linker};
 
 use crate::aot::hex;
 use crate::bindings::v0_1::{SinkPlugin, SinkPluginPre};
@@ -92,8 +91,16 @@ impl Component {
     /// # Errors
     /// See [`LoadError`].
     pub fn load(engine: &Engine, path: &Path) -> Result<Self, LoadError> {
-        let bytes = read(path)?;
+        let bytes = Self::read(path)?;
         Self::from_bytes(engine, path, &bytes)
+    }
+
+    /// The bytes of a file, if it has the size of a plugin.
+    ///
+    /// # Errors
+    /// See [`LoadError`].
+    pub fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
+        read(path)
     }
 
     /// The same for bytes that were read already; `path` only names them in errors.
@@ -140,47 +147,8 @@ fn link(engine: &Engine, component: &wasmtime::component::Component) -> wasmtime
     let mut linker = Linker::<HostState>::new(engine.wasmtime());
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
     SinkPlugin::add_to_linker::<HostState, HasSelf<HostState>>(&mut linker, |host| host)?;
-    link_http_as_traps(engine, component, &mut linker)?;
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
     SinkPluginPre::new(linker.instantiate_pre(component)?)
-}
-
-/// A call of an interface that this version of walgate cannot grant. Ends the instance, with a cause of its own.
-#[derive(Debug, thiserror::Error)]
-#[error("the interface cannot be granted yet")]
-pub(crate) struct NotYetGrantable;
-
-/// Answers `wasi:http` with traps until requests have a grant, so that components that import it without using it load.
-///
-/// By hand, because wasmtime's own stubs would also replace the WASI interfaces of every version but the linker's.
-fn link_http_as_traps(
-    engine: &Engine,
-    component: &wasmtime::component::Component,
-    linker: &mut Linker<HostState>,
-) -> wasmtime::Result<()> {
-    let engine = engine.wasmtime();
-    // A resource seen before is `use`d from another interface, and must not be defined a second time.
-    let mut seen: Vec<ResourceType> = Vec::new();
-    for (interface, import) in component.component_type().imports(engine) {
-        let ComponentItem::ComponentInstance(instance) = import.ty else { continue };
-        let http = interface.starts_with("wasi:http/");
-        let mut items = if http { Some(linker.instance(interface)?) } else { None };
-        for (name, export) in instance.exports(engine) {
-            match (export.ty, &mut items) {
-                (ComponentItem::Resource(resource), _) if seen.contains(&resource) => {}
-                (ComponentItem::Resource(resource), items) => {
-                    seen.push(resource);
-                    if let Some(items) = items {
-                        items.resource(name, ResourceType::host::<NotYetGrantable>(), |_, _| Ok(()))?;
-                    }
-                }
-                (ComponentItem::ComponentFunc(_), Some(items)) => {
-                    items.func_new(name, |_, _, _, _| Err(NotYetGrantable.into()))?;
-                }
-                _ => {}
-            }
-        }
-    }
-    Ok(())
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, LoadError> {

@@ -169,7 +169,6 @@ fn allowed(import: &str, version: ContractVersion) -> bool {
         "wasi:sockets" => {
             &["network", "instance-network", "tcp", "tcp-create-socket", "udp", "udp-create-socket", "ip-name-lookup"]
         }
-        // Linked to a trap until outgoing requests have a grant: interpreters import them whether used or not.
         "wasi:http" => &["types", "outgoing-handler"],
         _ => return false,
     };

@@ -158,7 +158,8 @@ fn inside(root: &Path, path: &Path) -> Result<PathBuf, Refusal> {
     if real.starts_with(root) { Ok(real) } else { Err(Refusal::OutsideLink) }
 }
 
-fn good_name(name: &str) -> bool {
+/// Whether a plugin may be called so.
+pub fn good_name(name: &str) -> bool {
     (1..=40).contains(&name.len())
         && !name.starts_with('-')
         && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use wasmtime::{Config, OptLevel, Strategy};
 
-use crate::aot::{Cache, CacheError};
+use crate::aot::{self, Cache, CacheError};
 use crate::error::Class;
 
 /// Time between two epochs: the grain of every deadline for guest code.
@@ -22,6 +22,9 @@ const GUEST_STACK_BYTES: usize = 1 << 20;
 
 /// Bytes of the native stack a call runs on: the guest's part and what host calls below it need.
 const CALL_STACK_BYTES: usize = 2 << 20;
+
+/// The least that a thread can insist on being run.
+const LEAST_URGENT: i32 = 19;
 
 /// The engine could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +52,16 @@ impl EngineError {
 pub struct Engine {
     inner: wasmtime::Engine,
     cache: Option<Cache>,
+    compiling: Compiling,
+}
+
+/// How much of the machine a compilation takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compiling {
+    /// All of it: nothing else is at work yet.
+    AtOnce,
+    /// One thread that gives way to every other.
+    InTheBackground,
 }
 
 impl Engine {
@@ -61,20 +74,46 @@ impl Engine {
         let inner = wasmtime::Engine::new(&configuration()).map_err(EngineError::Configure)?;
         start_ticker(&inner)?;
         let cache = cache_dir.map(Cache::open).transpose()?;
-        Ok(Self { inner, cache })
+        Ok(Self { inner, cache, compiling: Compiling::AtOnce })
     }
 
     pub(crate) fn wasmtime(&self) -> &wasmtime::Engine {
         &self.inner
     }
 
+    /// The same engine, compiling where it takes no time from what runs: a large component keeps both cores of a small
+    /// machine for ten seconds otherwise.
+    #[must_use]
+    pub fn in_the_background(&self) -> Self {
+        Self { compiling: Compiling::InTheBackground, ..self.clone() }
+    }
+
     /// Compiles, or takes the compiled form from the cache. `digest` is the SHA-256 of `bytes`.
     pub(crate) fn compile(&self, bytes: &[u8], digest: &[u8; 32]) -> wasmtime::Result<wasmtime::component::Component> {
+        let code = || match self.compiling {
+            Compiling::AtOnce => precompile(&configuration(), bytes),
+            Compiling::InTheBackground => std::thread::scope(|scope| {
+                let thread = std::thread::Builder::new().name("walgate-compile".into());
+                let compiling = thread.spawn_scoped(scope, || {
+                    // Of this thread alone, as Linux does it. Without it compiling is only less polite.
+                    let _ = rustix::process::nice(LEAST_URGENT);
+                    let mut configuration = configuration();
+                    configuration.parallel_compilation(false);
+                    precompile(&configuration, bytes)
+                })?;
+                compiling.join().unwrap_or_else(|_| Err(wasmtime::Error::msg("the compiler panicked")))
+            }),
+        };
         match &self.cache {
-            Some(cache) => cache.load_or_compile(&self.inner, bytes, digest),
-            None => wasmtime::component::Component::from_binary(&self.inner, bytes),
+            Some(cache) => cache.load_or_compile(&self.inner, digest, code),
+            None => aot::deserialize(&self.inner, &code()?),
         }
     }
+}
+
+/// In an engine of its own, because an engine keeps the memory of its compiler for as long as it lives.
+fn precompile(configuration: &Config, bytes: &[u8]) -> wasmtime::Result<Vec<u8>> {
+    wasmtime::Engine::new(configuration)?.precompile_component(bytes)
 }
 
 /// Epochs and no fuel: an epoch check is one load and compare at a loop head, fuel is arithmetic in every block.
@@ -123,6 +162,17 @@ mod tests {
         assert_eq!(ticks(Duration::from_millis(10)), 3);
         assert_eq!(ticks(Duration::from_millis(11)), 4);
         assert_eq!(ticks(Duration::ZERO), 1);
+    }
+
+    #[test]
+    fn both_ways_of_compiling_make_the_same() {
+        let bytes = crate::test_guest::build("");
+        let (mut quiet, loud) = (configuration(), configuration());
+        quiet.parallel_compilation(false);
+        assert_eq!(precompile(&quiet, &bytes).unwrap(), precompile(&loud, &bytes).unwrap());
+        let engine = Engine::new(None).unwrap().in_the_background();
+        engine.compile(&bytes, &crate::test_guest::sha256(&bytes)).unwrap();
+        assert!(engine.compile(b"nothing", &[0; 32]).is_err());
     }
 
     #[test]

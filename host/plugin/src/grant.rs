@@ -5,11 +5,15 @@
 
 use std::fmt::Write;
 
-use walgate_core::grant::{Columns, Grant, TableRequest, Ungranted};
+use walgate_core::batch::Operation;
+use walgate_core::grant::{Columns, Grant, Operations, TableRequest, Ungranted};
 
-use crate::description::{AskError, Capabilities, Description};
+use crate::description::{AskError, Capabilities, Description, HTTP};
 use crate::error::Class;
+use crate::http::grant::starter_lines;
 use crate::manifest::Manifest;
+use crate::mode::Mode;
+use crate::schema::{self, SchemaError};
 
 /// What a plugin really has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -34,6 +38,9 @@ pub enum GrantError {
         /// The lines of plugin.toml.
         lines: String,
     },
+    /// `[settings]` is not what the plugin needs.
+    #[error(transparent)]
+    Settings(#[from] SchemaError),
     /// A host interface is not granted.
     #[error("the plugin needs host interfaces that plugin.toml does not grant; to allow them:\n{lines}")]
     Capabilities {
@@ -63,6 +70,7 @@ impl Manifest {
             let lines = capability_lines(&self.capabilities, &missing);
             return Err(GrantError::Capabilities { missing, lines });
         }
+        schema::check(&asked.settings_schema, &self.settings)?;
         let grant = Grant::effective(&asked.tables, &self.allowed)
             .map_err(|ungranted| GrantError::Table { lines: self.lines_for(&ungranted), ungranted })?;
         Ok(Effective { grant, capabilities: wanted.intersection(&self.capabilities) })
@@ -71,10 +79,13 @@ impl Manifest {
     /// A plugin.toml that grants exactly what a plugin asks for, to be read and cut down by a person.
     pub fn starter(asked: &Description) -> String {
         let mut text = format!(
-            "# Grants for plugin {:?}, version {:?}, as it asks for them. Remove what it should not have.\n\n",
+            "# Grants for plugin {:?}, version {:?}, as it asks for them. Remove what it should not have.\n",
             asked.name, asked.version
         );
-        text.push_str("[plugin]\nrequired = true\non_failure = \"halt\"\nmax_attempts = 5\n");
+        for line in [asked_mode(asked), OTHER_MODES.to_owned()] {
+            let _ = writeln!(text, "# {line}");
+        }
+        text.push_str("\n[plugin]\nrequired = true\non_failure = \"halt\"\nmax_attempts = 5\n");
         let wanted = asked.capabilities.iter().filter_map(|word| Capabilities::parse(std::slice::from_ref(word)).ok());
         let wanted = wanted.fold(Capabilities::default(), |all, one| all.union(&one));
         let _ = write!(text, "\n{}", capability_lines(&Capabilities::default(), &wanted));
@@ -117,6 +128,16 @@ impl Manifest {
     }
 }
 
+/// The delivery mode under a starter, which keeps outputs in files and rows in the state database.
+pub(crate) fn asked_mode(asked: &Description) -> String {
+    let http = asked.capabilities.iter().any(|word| word == HTTP);
+    let mode = if http { Mode::HostCheckpointed } else { Mode::HostTransactional };
+    format!("Delivery mode: {} unless `open` answers a position.", mode.name())
+}
+
+const OTHER_MODES: &str = "Requests over HTTP, an output of kind \"stdout\", or rows in another database beside state or an output, makes it \
+                           host-checkpointed: the end may repeat after a crash.";
+
 fn starter_table(table: &TableRequest) -> String {
     if table.namespace == "*" && table.name == "*" {
         return format!(
@@ -138,7 +159,8 @@ fn table_lines(namespace: &str, name: &str, columns: &[String]) -> String {
     format!("[[grant.table]]\nschema = {}\nname = {}\ncolumns = {columns}\n", quoted(namespace), quoted(name))
 }
 
-/// The `capabilities` line with what is there and what is missing, then a section for each missing output.
+/// The `capabilities` line with what is there and what is missing, then a section for each missing output and target, and
+/// for http.
 pub(crate) fn capability_lines(have: &Capabilities, missing: &Capabilities) -> String {
     let mut text = String::new();
     let words = have.union(missing).words();
@@ -149,7 +171,35 @@ pub(crate) fn capability_lines(have: &Capabilities, missing: &Capabilities) -> S
     for output in &missing.outputs {
         let _ = writeln!(text, "[grant.output.{output}]\nkind = \"file\"\npath = \"/absolute/path/{output}\"");
     }
+    for target in &missing.rows {
+        let _ = writeln!(text, "[grant.rows.{}]\nschema = \"SCHEMA\"", key(target));
+    }
+    if missing.http {
+        text.push_str(&starter_lines());
+    }
     text
+}
+
+/// The `operations` line of a target as it would have to read.
+pub(crate) fn operation_lines(target: &str, operations: Operations) -> String {
+    let all = [Operation::Read, Operation::Insert, Operation::Update, Operation::Delete, Operation::Truncate];
+    let names = all.into_iter().filter(|operation| operations.contains(*operation)).map(|o| o.name().to_owned());
+    format!("[grant.rows.{}]\noperations = {}\n", key(target), list(&names.collect::<Vec<_>>()))
+}
+
+/// The `columns` line of a target, with a word in place of the column that is missing.
+pub(crate) fn column_lines(target: &str, columns: &[String]) -> String {
+    let columns: Vec<String> = columns.iter().cloned().chain(["COLUMN".to_owned()]).collect();
+    format!("[grant.rows.{}]\ncolumns = {}\n", key(target), list(&columns))
+}
+
+/// A key of TOML: bare where it can be.
+fn key(name: &str) -> String {
+    let bare = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    if !name.is_empty() && name.bytes().all(bare) {
+        return name.to_owned();
+    }
+    format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 fn list(names: &[String]) -> String {
@@ -165,7 +215,6 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use walgate_core::grant::Operations;
 
     fn manifest(text: &str) -> Manifest {
         Manifest::parse(Path::new("plugin.toml"), text).unwrap()
@@ -215,6 +264,13 @@ mod tests {
             assert!(lines.contains("capabilities = [\"log\", \"state\"]"), "{lines}");
             format!("{rest}{lines}")
         });
+        for targets in [&["rows:orders", "rows:Order Lines"][..], &["rows:*"], &["http"]] {
+            check_fix(&rest, &asks("t", &["a"], targets), |lines| format!("{rest}{lines}"));
+        }
+        // Any target is enough for a plugin that takes every granted one.
+        let one = format!("{rest}[grant.rows.orders]\nschema = \"m\"\n");
+        let effective = manifest(&one).effective(&asks("t", &["a"], &["rows:*"])).unwrap();
+        assert_eq!(effective.capabilities.rows, ["orders".to_owned()].into());
     }
 
     #[test]
@@ -229,13 +285,27 @@ mod tests {
 
     #[test]
     fn a_starter_grants_exactly_what_is_asked() {
-        let asked = asks("t", &["a"], &["log", "output:out"]);
+        let asked = asks("t", &["a"], &["log", "output:out", "rows:we\"ird \\ täble", "rows:orders", "rows:*"]);
         let starter = Manifest::starter(&asked);
         let effective = manifest(&starter).effective(&asked).unwrap();
         assert_eq!(effective.grant.tables[0].columns, Columns::Only(vec!["a".into(), "note".into()]));
-        let later = Manifest::starter(&asks("t", &["a"], &["http"]));
-        assert!(later.contains("# the plugin asks for capability \"http\""), "{later}");
+        assert_eq!(effective.capabilities, Capabilities::parse(&asked.capabilities).unwrap());
+        assert!(
+            starter.contains("[grant.rows.orders]\nschema = \"SCHEMA\"") && starter.contains(&asked_mode(&asked)),
+            "{starter}"
+        );
+        // What the starter says of the mode is true of it.
+        assert_eq!(Mode::of(&effective.capabilities, &manifest(&starter), false), Mode::HostTransactional);
+        let later = Manifest::starter(&asks("t", &["a"], &["replica:x"]));
+        assert!(later.contains("# the plugin asks for capability \"replica:x\""), "{later}");
         manifest(&later);
+        let asked = asks("t", &["a"], &["http"]);
+        let starter = Manifest::starter(&asked);
+        let effective = manifest(&starter).effective(&asked).unwrap();
+        assert_eq!(Mode::of(&effective.capabilities, &manifest(&starter), false), Mode::HostCheckpointed);
+        let mode = asked_mode(&asked);
+        assert!(mode.contains("host-checkpointed") && starter.contains(&mode), "{starter}");
+        assert!(starter.contains("[[grant.http]]\nurl = "), "{starter}");
     }
 
     #[test]

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use crate::component::{Component, LoadError};
 use crate::contract::ContractVersion;
-use crate::description::Description;
+use crate::description::{Description, HTTP};
 use crate::engine::Engine;
 use crate::error::Class;
+use crate::grant::asked_mode;
 use crate::manifest::{Manifest, Policy};
 use crate::outcome::CallError;
 use crate::worker::{StartError, Worker};
@@ -24,6 +25,8 @@ pub struct Inspection {
     pub imports: Vec<String>,
     /// What it answered to `describe`.
     pub description: Description,
+    /// Its delivery mode as asked for, as a sentence: `open` and plugin.toml can change it.
+    pub mode: String,
     /// A plugin.toml that grants all it asks for.
     pub starter: String,
 }
@@ -49,6 +52,12 @@ impl InspectError {
     }
 }
 
+/// The interface by which requests are sent.
+const SENDING: &str = "wasi:http/outgoing-handler@";
+
+/// Interpreters import everything that they could use.
+const UNASKED_HTTP: &str = "\n# It imports wasi:http/outgoing-handler and does not ask for `http`: requests are denied, whatever stands here.\n";
+
 /// Loads a file and asks it to describe itself, with every capability denied and the default limits. Blocks while it
 /// compiles: seconds for a large plugin that is not cached.
 ///
@@ -61,8 +70,14 @@ pub async fn inspect(engine: &Engine, path: &Path) -> Result<Inspection, Inspect
     let plugin = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let worker = Worker::start(component, Policy { plugin, ..Policy::default() })?;
     let description = worker.describe().await.map_err(InspectError::Describe)?;
-    let starter = Manifest::starter(&description);
-    Ok(Inspection { size, sha256, contract, imports, description, starter })
+    let mut starter = Manifest::starter(&description);
+    if imports.iter().any(|import| import.starts_with(SENDING))
+        && !description.capabilities.iter().any(|word| word == HTTP)
+    {
+        starter.push_str(UNASKED_HTTP);
+    }
+    let mode = asked_mode(&description);
+    Ok(Inspection { size, sha256, contract, imports, description, mode, starter })
 }
 
 #[cfg(test)]
@@ -83,7 +98,11 @@ mod tests {
             "{}",
             inspection.starter
         );
+        assert!(inspection.mode.contains("host-transactional unless `open` answers a position"), "{}", inspection.mode);
         assert!(inspection.imports.iter().any(|i| i == "walgate:host/log@0.1.0"));
+        // The guest of the tests imports http and does not ask for it.
+        assert!(inspection.imports.iter().any(|i| i.starts_with(SENDING)), "{:?}", inspection.imports);
+        assert!(inspection.starter.contains(UNASKED_HTTP) && !inspection.starter.contains("[[grant.http]]"));
     }
 
     #[tokio::test]

@@ -20,12 +20,14 @@ use crate::adapter_v0_1 as adapter;
 use crate::bindings::v0_1::SinkPlugin;
 use crate::capability::metrics::Metrics;
 use crate::capability::{Grants, HostState, Phase};
-use crate::component::{Component, NotYetGrantable};
+use crate::component::Component;
 use crate::description::{Capabilities, Description};
 use crate::engine::ticks;
+use crate::http::Client;
 use crate::limits::size;
 use crate::manifest::Policy;
 use crate::outcome::{CallError, DeadlineIn, Garbage, OpenContext, Receipt, Staged, TrapCause, Verdict};
+use crate::wear::{Sign, Wear};
 use crate::worker::Body;
 
 /// The longest `describe` may take, whatever its limits say: it is pure, and tools wait for it.
@@ -34,6 +36,9 @@ const DESCRIBE_DEADLINE: Duration = Duration::from_secs(5);
 /// How much longer than its deadline a call may wait in the host, so that a guest that computes is always ended by its
 /// epoch, which tells more.
 const GRACE: Duration = Duration::from_millis(50);
+
+/// Turns of the runtime in which what was told to end does so. It takes two.
+const MOST_TURNS: usize = 100;
 
 /// wasmtime's words for errors whose types it keeps private. Pinned by tests.
 const HOST_CALL_BYTES_WORDS: &str = "fuel allocated for hostcalls";
@@ -46,20 +51,30 @@ pub(crate) struct GuestBody {
     policy: Arc<Policy>,
     metrics: Arc<Metrics>,
     runtime: Runtime,
+    /// The one client of the plugin, shared by its instances; none where no request is granted.
+    http: Option<Arc<Client>>,
     description: Option<Description>,
     instance: Option<Instance>,
+    worn: Arc<Sign>,
 }
 
 struct Instance {
     store: Store<HostState>,
     guest: SinkPlugin,
+    wear: Wear,
 }
 
 impl GuestBody {
-    pub(crate) fn new(component: Component, policy: Arc<Policy>, metrics: Arc<Metrics>) -> std::io::Result<Self> {
+    pub(crate) fn new(
+        component: Component,
+        policy: Arc<Policy>,
+        metrics: Arc<Metrics>,
+        worn: Arc<Sign>,
+    ) -> std::io::Result<Self> {
         // WASI clocks and pollables need the timer; sockets are denied but their tables ask for the driver.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { component, policy, metrics, runtime, description: None, instance: None })
+        let http = (!policy.http.is_empty()).then(|| Arc::new(Client::new(&policy)));
+        Ok(Self { component, policy, metrics, runtime, http, description: None, instance: None, worn })
     }
 
     fn instantiate(&self, grants: Grants) -> Result<Instance, CallError> {
@@ -70,13 +85,13 @@ impl GuestBody {
         let limit = self.policy.limits.open_deadline();
         let pre = self.component.pre();
         let guest = bounded(&self.runtime, &mut store, limit, async |store| pre.instantiate_async(store).await)?;
-        Ok(Instance { store, guest })
+        Ok(Instance { store, guest, wear: Wear::default() })
     }
 
     /// Asked for on an instance of its own, without any grant, and kept: the answer depends on the file alone.
     fn described(&mut self) -> Result<&Description, CallError> {
         if self.description.is_none() {
-            let nothing = Grants { capabilities: Capabilities::default(), state: Default::default() };
+            let nothing = Grants { capabilities: Capabilities::default(), state: Default::default(), http: None };
             let mut instance = self.instantiate(nothing)?;
             instance.store.data_mut().begin(Phase::Describe);
             let guest = &instance.guest;
@@ -105,6 +120,8 @@ impl GuestBody {
         let answer = bounded(&self.runtime, &mut instance.store, limit, async |store| call(guest, store).await)
             .and_then(|answer| check(answer, &self.policy));
         if answer.as_ref().is_err_and(CallError::ends_instance) {
+            drop(instance);
+            self.end_requests();
             return answer;
         }
         let host = instance.store.data_mut();
@@ -114,6 +131,32 @@ impl GuestBody {
         }
         self.instance = Some(instance);
         answer
+    }
+
+    /// Counts a delivery, if the instance is still there after it.
+    fn wear_down(&mut self) {
+        let worn = self.instance.as_mut().and_then(|instance| {
+            let memory = instance.store.data().limiter.memory_used();
+            instance.wear.delivered(memory, &self.policy.limits)
+        });
+        self.worn.set(worn);
+    }
+
+    /// Sees to it that requests of an instance that is gone have ended, sockets included: their tasks were told to end, and do so
+    /// when the runtime next turns, which may be long after.
+    fn end_requests(&self) {
+        let Some(http) = self.http.as_ref().filter(|http| http.is_busy()) else { return };
+        self.runtime.block_on(async {
+            for _ in 0..MOST_TURNS {
+                tokio::task::yield_now().await;
+                if !http.is_busy() {
+                    break;
+                }
+            }
+            // Connections end one turn after what used them.
+            tokio::task::yield_now().await;
+            tokio::task::yield_now().await;
+        });
     }
 
     fn staged(&mut self) -> Staged {
@@ -132,7 +175,8 @@ impl Body for GuestBody {
             .map_err(|error| CallError::Garbage(Garbage(format!("describe: {error}"))))?;
         let capabilities = asked.intersection(&self.policy.capabilities);
         let told = adapter::context(&context, &self.policy);
-        self.instance = Some(self.instantiate(Grants { capabilities, state: context.state })?);
+        let http = self.http.clone().filter(|_| capabilities.http);
+        self.instance = Some(self.instantiate(Grants { capabilities, state: context.state, http })?);
         let answer = self.call(
             Phase::Open,
             async |guest, store| guest.walgate_cdc_sink().call_open(store, &told).await,
@@ -177,6 +221,7 @@ impl Body for GuestBody {
             },
         );
         adapter::give_back(batch, lent);
+        self.wear_down();
         Ok((answer?, self.staged()))
     }
 
@@ -200,7 +245,10 @@ impl Body for GuestBody {
     }
 
     fn abandon(&mut self) {
-        self.instance = None;
+        if self.instance.take().is_some() {
+            self.end_requests();
+        }
+        self.worn.set(None);
     }
 }
 
@@ -263,9 +311,6 @@ fn cause_of_trap(trap: &Trap) -> TrapCause {
 fn cause_of_error(error: &wasmtime::Error) -> TrapCause {
     if error.downcast_ref::<wasmtime_wasi::I32Exit>().is_some() {
         return TrapCause::Exited;
-    }
-    if error.downcast_ref::<NotYetGrantable>().is_some() {
-        return TrapCause::NotYetGrantable;
     }
     let says = |words: &str| error.chain().any(|cause| cause.to_string().contains(words));
     if says(HOST_CALL_BYTES_WORDS) {

@@ -15,8 +15,8 @@ const MAX_MEMORIES_AND_TABLES: usize = 100;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Linear memory of the instance, in MiB, all memories together. 256: a Python guest needs 60 for itself, and a batch
-    /// is copied in whole.
+    /// Linear memory of the instance, in MiB, all memories together. 256: a batch is copied in whole, a Python guest was
+    /// measured with 13 to 20 for itself, and a JavaScript guest with up to 128, because it collects late.
     pub memory_mib: u64,
     /// Elements of each table. 100,000: interpreters have some ten thousand functions.
     pub table_elements: u64,
@@ -44,6 +44,23 @@ pub struct Limits {
     pub state_total_bytes: u64,
     /// Bytes staged in all outputs and not yet handed over.
     pub output_bytes_per_call: u64,
+    /// Bytes of rows staged and not yet handed over.
+    pub rows_bytes_per_call: u64,
+    /// HTTP requests under way at one time, those whose answer is being read among them. 4: one is usual, and each may hold
+    /// its whole body in the host.
+    pub http_in_flight: u64,
+    /// Bytes of the body of one HTTP request. It is collected before it is sent.
+    pub http_request_bytes: u64,
+    /// Bytes of the body of one HTTP answer. It is never collected, so this ends those without an end.
+    pub http_response_bytes: u64,
+    /// Time for one HTTP request from the call to the last byte of the answer, in milliseconds.
+    pub http_timeout_ms: u64,
+    /// Batches that one instance takes before a fresh one is opened in its place; 0 for any number. A million: what leaks
+    /// a little with every call is gone in time, and opening costs nothing beside so many.
+    pub recycle_calls: u64,
+    /// Linear memory of an instance, in MiB, above which a fresh one is opened in its place; 0 for never. 192: three
+    /// quarters of what it may have. One that is above it after its first batch is left alone.
+    pub recycle_memory_mib: u64,
 }
 
 impl Default for Limits {
@@ -63,6 +80,13 @@ impl Default for Limits {
             state_value_bytes: 1 << 20,
             state_total_bytes: 64 << 20,
             output_bytes_per_call: 64 << 20,
+            rows_bytes_per_call: 64 << 20,
+            http_in_flight: 4,
+            http_request_bytes: 64 << 20,
+            http_response_bytes: 16 << 20,
+            http_timeout_ms: 10_000,
+            recycle_calls: 1_000_000,
+            recycle_memory_mib: 192,
         }
     }
 }
@@ -82,9 +106,15 @@ pub(crate) struct LimitRange {
 impl Limits {
     /// Names the first key outside its range.
     pub(crate) fn validate(&self) -> Result<(), LimitRange> {
+        let outside = self.ranges().into_iter().find(|(_, value, min, max)| !(min..=max).contains(&value));
+        outside.map_or(Ok(()), |(key, _, min, max)| Err(LimitRange { key, min, max }))
+    }
+
+    /// Every key with its value, the smallest and the largest that are allowed.
+    fn ranges(&self) -> [(&'static str, u64, u64, u64); 21] {
         const HOUR_MS: u64 = 3_600_000;
         const GIB: u64 = 1 << 30;
-        let ranges = [
+        [
             ("memory_mib", self.memory_mib, 1, 4096),
             ("table_elements", self.table_elements, 1, 10_000_000),
             ("instances", self.instances, 1, 10_000),
@@ -99,9 +129,14 @@ impl Limits {
             ("state_value_bytes", self.state_value_bytes, 0, GIB),
             ("state_total_bytes", self.state_total_bytes, 0, GIB),
             ("output_bytes_per_call", self.output_bytes_per_call, 0, GIB),
-        ];
-        let outside = ranges.into_iter().find(|(_, value, min, max)| !(min..=max).contains(&value));
-        outside.map_or(Ok(()), |(key, _, min, max)| Err(LimitRange { key, min, max }))
+            ("rows_bytes_per_call", self.rows_bytes_per_call, 0, GIB),
+            ("http_in_flight", self.http_in_flight, 1, 1_000),
+            ("http_request_bytes", self.http_request_bytes, 0, GIB),
+            ("http_response_bytes", self.http_response_bytes, 0, GIB),
+            ("http_timeout_ms", self.http_timeout_ms, 10, HOUR_MS),
+            ("recycle_calls", self.recycle_calls, 0, u64::MAX),
+            ("recycle_memory_mib", self.recycle_memory_mib, 0, 4096),
+        ]
     }
 
     pub(crate) fn call_deadline(&self) -> Duration {
@@ -150,6 +185,11 @@ impl Limiter {
     pub(crate) fn begin_call(&mut self) {
         self.refused_memory = false;
         self.refused_table = false;
+    }
+
+    /// Bytes of all memories.
+    pub(crate) fn memory_used(&self) -> usize {
+        self.memory_used
     }
 
     pub(crate) fn refused_memory(&self) -> bool {
@@ -207,6 +247,19 @@ mod tests {
     #[test]
     fn the_defaults_are_in_range() {
         assert_eq!(Limits::default().validate(), Ok(()));
+    }
+
+    #[test]
+    fn every_key_stands_in_the_manual_with_its_default() {
+        let manual = include_str!("../../../plugins/README.md");
+        let section = manual.split_once("[limits]").unwrap().1.split_once("\n\n").unwrap().0;
+        for (key, default, ..) in Limits::default().ranges() {
+            let line = section.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "));
+            let value = line.and_then(|line| line.split_whitespace().next());
+            assert_eq!(value, Some(default.to_string().as_str()), "{key}");
+            let parsed: Limits = toml::from_str(&format!("{key} = {default}")).unwrap();
+            assert_eq!(parsed, Limits::default(), "{key}");
+        }
     }
 
     #[test]

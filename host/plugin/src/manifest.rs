@@ -7,11 +7,18 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, de};
-use walgate_core::grant::{Columns, Grant, Operations, TableGrant};
+use walgate_core::grant::{Grant, Operations};
 
-use crate::description::{Capabilities, output_name};
+use crate::cadence::{self, CheckpointEvery, CheckpointSection, Flush, FlushSection, Retry};
+use crate::description::Capabilities;
 use crate::error::Class;
+use crate::http::access::HttpAccess;
+use crate::http::grant::{self as http_grant, HttpGrant, HttpSection};
 use crate::limits::{LimitRange, Limits};
+use crate::output::{Output, OutputSection};
+use crate::settings::{Setting, Settings};
+use crate::table::{TableSection, tables};
+use crate::target::{self, RowsSection, RowsTarget};
 
 /// Largest plugin.toml, in bytes. Thousands of grants fit.
 const MAX_BYTES: u64 = 1 << 20;
@@ -74,6 +81,8 @@ pub enum OnFailure {
     Halt,
     /// This plugin only.
     Park,
+    /// Nothing: the batch goes to the dead letters and delivery goes on.
+    DeadLetter,
 }
 
 /// What becomes of the guest's own text.
@@ -87,48 +96,6 @@ pub enum Diagnostics {
     GuestText,
 }
 
-/// Where a named output goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Output {
-    /// A file, cut back to its checkpointed length at a restart.
-    File {
-        /// Its path; one that is relative in plugin.toml counts from the folder of that file.
-        path: PathBuf,
-        /// Rotate above this many MiB, if set.
-        rotate_mib: Option<u64>,
-    },
-    /// Standard output of the process.
-    Stdout,
-}
-
-/// The settings of one plugin. Values never print.
-#[derive(Clone, PartialEq, Eq, Default)]
-pub struct Settings(BTreeMap<String, String>);
-
-impl Settings {
-    /// The value of that name.
-    pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
-    }
-
-    /// All pairs, by name.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
-    }
-}
-
-impl FromIterator<(String, String)> for Settings {
-    fn from_iter<I: IntoIterator<Item = (String, String)>>(pairs: I) -> Self {
-        Self(pairs.into_iter().collect())
-    }
-}
-
-impl std::fmt::Debug for Settings {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
-    }
-}
-
 /// A checked plugin.toml.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
@@ -136,16 +103,31 @@ pub struct Manifest {
     pub required: bool,
     /// What stops when it cannot go on.
     pub on_failure: OnFailure,
-    /// Attempts of one batch before `on_failure` decides.
-    pub max_attempts: u32,
+    /// How often a failed call is made again before `on_failure` decides.
+    pub retry: Retry,
+    /// When it is flushed, if it answers `durable = false`.
+    pub flush: Flush,
+    /// How often its position is stored while the host checkpoints it; none: after every delivered batch.
+    pub checkpoint: Option<CheckpointEvery>,
+    /// The digest that its component has to have, in lower-case hexadecimal; none: any.
+    pub sha256: Option<String>,
+    /// It ends when its files are gone from the directory; else it goes on until the host stops.
+    pub ends_without_files: bool,
     /// What becomes of its text.
     pub diagnostics: Diagnostics,
     /// Tables and messages it may see.
     pub allowed: Grant,
+    /// The secret that is the key of its hashes, by its name in walgate.toml, `[secrets.NAME]`. Given whenever a column is
+    /// hashed.
+    pub hash_key: Option<String>,
     /// Interfaces it may use.
     pub capabilities: Capabilities,
     /// Where its outputs go, by name.
     pub outputs: BTreeMap<String, Output>,
+    /// Where it may write rows, by the plugin's name for it; `*` stands for every table of a schema. All in one database.
+    pub rows: BTreeMap<String, RowsTarget>,
+    /// Where it may send requests over HTTP.
+    pub http: Vec<HttpGrant>,
     /// Its settings.
     pub settings: Settings,
     /// Its limits.
@@ -159,6 +141,10 @@ pub struct Policy {
     pub plugin: String,
     /// Interfaces the operator allows; the plugin gets those it asks for.
     pub capabilities: Capabilities,
+    /// Where it may write rows, as in [`Manifest::rows`].
+    pub rows: BTreeMap<String, RowsTarget>,
+    /// Where it may send requests over HTTP, with the secrets that go along.
+    pub http: HttpAccess,
     /// Its settings.
     pub settings: Settings,
     /// Its limits.
@@ -173,6 +159,14 @@ impl Manifest {
     /// # Errors
     /// See [`ManifestError`].
     pub fn read(path: &Path) -> Result<Self, ManifestError> {
+        Self::parse(path, &Self::text(path)?)
+    }
+
+    /// The text of a file, if it has the size of one.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is too large.
+    pub fn text(path: &Path) -> Result<String, ManifestError> {
         use std::io::Read;
         let failed = |source| ManifestError::Read { path: path.to_owned(), source };
         let mut text = String::new();
@@ -182,7 +176,7 @@ impl Manifest {
         if text.len() as u64 > MAX_BYTES {
             return Err(ManifestError::TooLarge { path: path.to_owned(), limit: MAX_BYTES });
         }
-        Self::parse(path, &text)
+        Ok(text)
     }
 
     /// Checks a text; `path` only names it in errors.
@@ -194,21 +188,44 @@ impl Manifest {
             path: path.to_owned(),
             line: error.span().map_or(1, |span| text.bytes().take(span.start).filter(|b| *b == b'\n').count() + 1),
             // Without the excerpt that `Display` adds: it may show a setting.
-            message: error.message().to_owned(),
+            message: without_value(error.message()),
         })?;
         let folder = path.parent().unwrap_or(Path::new(""));
         file.check(folder).map_err(|Wrong(key, message)| ManifestError::Value { path: path.to_owned(), key, message })
     }
 
-    /// What the worker of a plugin of that name enforces.
+    /// The database of its targets: none without targets, `Some(None)` for the state database, else a name of
+    /// `[databases.NAME]`.
+    pub fn rows_database(&self) -> Option<Option<&str>> {
+        self.rows.values().next().map(|target| target.database.as_deref())
+    }
+
+    /// The target that a plugin means by this name, by its own section or that of `*`. Under `*` the name is the table's.
+    pub fn rows_target(&self, name: &str) -> Option<&RowsTarget> {
+        target::find(&self.rows, name).map(|(_, target)| target)
+    }
+
+    /// What the worker of a plugin of that name enforces. Nothing can be reached over HTTP under it, because secrets are not ours to
+    /// read: whoever does sets [`Policy::http`].
     pub fn policy(&self, plugin: &str) -> Policy {
         Policy {
             plugin: plugin.to_owned(),
             capabilities: self.capabilities.clone(),
+            rows: self.rows.clone(),
+            http: HttpAccess::default(),
             settings: self.settings.clone(),
             limits: self.limits.clone(),
             diagnostics: self.diagnostics,
         }
+    }
+}
+
+/// A value of the wrong type is repeated by the library, and may be a setting that slipped into another section.
+fn without_value(message: &str) -> String {
+    let repeats = ["invalid type: ", "invalid value: "].iter().any(|start| message.starts_with(start));
+    match message.rsplit_once(", expected ") {
+        Some((_, expected)) if repeats => format!("wrong type or value, expected {expected}"),
+        _ => message.to_owned(),
     }
 }
 
@@ -218,12 +235,33 @@ struct PluginSection {
     required: bool,
     on_failure: OnFailure,
     max_attempts: u32,
+    backoff_ms: u64,
+    max_backoff_ms: u64,
+    on_missing: OnMissing,
     diagnostics: Diagnostics,
+    sha256: Option<String>,
+}
+
+/// What follows when the files are gone from the directory.
+#[derive(Deserialize, PartialEq, Clone, Copy)]
+#[serde(rename_all = "kebab-case")]
+enum OnMissing {
+    Keep,
+    Stop,
 }
 
 impl Default for PluginSection {
     fn default() -> Self {
-        Self { required: true, on_failure: OnFailure::Halt, max_attempts: 5, diagnostics: Diagnostics::None }
+        Self {
+            required: true,
+            on_failure: OnFailure::Halt,
+            max_attempts: 5,
+            backoff_ms: 100,
+            max_backoff_ms: 30_000,
+            on_missing: OnMissing::Keep,
+            diagnostics: Diagnostics::None,
+            sha256: None,
+        }
     }
 }
 
@@ -233,7 +271,10 @@ struct GrantSection {
     table: Vec<TableSection>,
     capabilities: Vec<Word>,
     messages: Vec<String>,
+    hash_key: Option<String>,
     output: BTreeMap<String, OutputSection>,
+    rows: BTreeMap<String, RowsSection>,
+    http: Vec<HttpSection>,
 }
 
 #[derive(Deserialize)]
@@ -244,45 +285,11 @@ enum Word {
     State,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TableSection {
-    schema: String,
-    name: String,
-    columns: ColumnsWord,
-    except: Option<Vec<String>>,
-    operations: Option<Vec<String>>,
-    new_columns: Option<NewColumns>,
-}
-
-#[derive(Deserialize, PartialEq, Clone, Copy)]
-#[serde(rename_all = "kebab-case")]
-enum NewColumns {
-    Withhold,
-    Allow,
-}
-
-enum ColumnsWord {
+/// `"*"` or a list of names.
+pub(crate) enum ColumnsWord {
     All,
     Only(Vec<String>),
 }
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OutputSection {
-    kind: OutputKind,
-    path: Option<PathBuf>,
-    rotate_mib: Option<u64>,
-}
-
-#[derive(Deserialize, PartialEq, Clone, Copy)]
-#[serde(rename_all = "kebab-case")]
-enum OutputKind {
-    File,
-    Stdout,
-}
-
-struct Setting(String);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -295,16 +302,9 @@ struct File {
     settings: BTreeMap<String, Setting>,
     #[serde(default)]
     limits: Limits,
-}
-
-impl<'de> Deserialize<'de> for Setting {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match toml::Value::deserialize(deserializer)? {
-            toml::Value::String(value) => Ok(Self(value)),
-            // The stock error would repeat the value.
-            _ => Err(de::Error::custom("a setting must be a string in quotes")),
-        }
-    }
+    #[serde(default)]
+    flush: FlushSection,
+    checkpoint: Option<CheckpointSection>,
 }
 
 impl<'de> Deserialize<'de> for ColumnsWord {
@@ -326,10 +326,10 @@ impl<'de> Deserialize<'de> for ColumnsWord {
 }
 
 /// A key and what is wrong with it.
-struct Wrong(String, String);
+pub(crate) struct Wrong(String, String);
 
 impl Wrong {
-    fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(crate) fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
         Self(key.into(), message.into())
     }
 }
@@ -339,15 +339,34 @@ impl File {
         self.limits.validate().map_err(|LimitRange { key, min, max }| {
             Wrong::new(format!("limits.{key}"), format!("must lie between {min} and {max}"))
         })?;
-        if !(1..=1000).contains(&self.plugin.max_attempts) {
-            return Err(Wrong::new("plugin.max_attempts", "must lie between 1 and 1000"));
+        let retry = cadence::retry(self.plugin.max_attempts, self.plugin.backoff_ms, self.plugin.max_backoff_ms)?;
+        let sha256 = self.plugin.sha256.map(|digest| digest.to_ascii_lowercase());
+        if sha256.as_deref().is_some_and(|digest| digest.len() != 64 || !digest.bytes().all(|b| b.is_ascii_hexdigit()))
+        {
+            return Err(Wrong::new(
+                "plugin.sha256",
+                "must have 64 hexadecimal digits, as `walgate plugin inspect` prints them",
+            ));
         }
-        let GrantSection { table, capabilities, messages, output } = self.grant;
+        let GrantSection { table, capabilities, messages, hash_key, output, rows, http } = self.grant;
+        if hash_key.as_deref().is_some_and(|name| !secret_name(name)) {
+            return Err(Wrong::new(
+                "grant.hash_key",
+                "must name a [secrets.NAME] of walgate.toml: 1 to 40 of a-z, 0-9, - and _",
+            ));
+        }
         let outputs = output
             .into_iter()
             .map(|(name, section)| Ok((name.clone(), section.check(&name, folder)?)))
             .collect::<Result<BTreeMap<_, _>, Wrong>>()?;
-        let mut granted = Capabilities { outputs: outputs.keys().cloned().collect(), ..Capabilities::default() };
+        let rows = target::targets(rows)?;
+        let http = http_grant::grants(http)?;
+        let mut granted = Capabilities {
+            outputs: outputs.keys().cloned().collect(),
+            rows: rows.keys().cloned().collect(),
+            http: !http.is_empty(),
+            ..Capabilities::default()
+        };
         for word in capabilities {
             match word {
                 Word::Log => granted.log = true,
@@ -358,83 +377,38 @@ impl File {
         Ok(Manifest {
             required: self.plugin.required,
             on_failure: self.plugin.on_failure,
-            max_attempts: self.plugin.max_attempts,
+            retry,
+            flush: self.flush.check()?,
+            checkpoint: self.checkpoint.map(CheckpointSection::check).transpose()?,
+            sha256,
+            ends_without_files: self.plugin.on_missing == OnMissing::Stop,
             diagnostics: self.plugin.diagnostics,
-            allowed: Grant { tables: tables(table)?, message_prefixes: messages },
+            allowed: Grant { tables: tables(table, hash_key.is_some())?, message_prefixes: messages },
+            hash_key,
             capabilities: granted,
             outputs,
+            rows,
+            http,
             settings: self.settings.into_iter().map(|(name, Setting(value))| (name, value)).collect(),
             limits: self.limits,
         })
     }
 }
 
-fn tables(sections: Vec<TableSection>) -> Result<Vec<TableGrant>, Wrong> {
-    let mut tables: Vec<TableGrant> = Vec::with_capacity(sections.len());
-    for section in sections {
-        let table = section.check()?;
-        if tables.iter().any(|t| t.namespace == table.namespace && t.name == table.name) {
-            let key = format!("grant.table {:?}.{:?}", table.namespace, table.name);
-            return Err(Wrong::new(key, "is granted twice; make it one section"));
-        }
-        tables.push(table);
-    }
-    Ok(tables)
+/// Whether a secret may have this name in walgate.toml.
+pub(crate) fn secret_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
+    (1..=40).contains(&name.len()) && name.bytes().all(allowed)
 }
 
-impl TableSection {
-    fn check(self) -> Result<TableGrant, Wrong> {
-        let key = |key: &str| format!("grant.table {:?}.{:?} {key}", self.schema, self.name);
-        let all = matches!(self.columns, ColumnsWord::All);
-        if !all && self.except.is_some() {
-            return Err(Wrong::new(key("except"), "stands only beside columns = \"*\""));
-        }
-        if !all && self.new_columns.is_some() {
-            return Err(Wrong::new(key("new_columns"), "stands only beside columns = \"*\""));
-        }
-        let operations = match &self.operations {
-            None => Operations::ALL,
-            Some(names) => names.iter().try_fold(Operations::NONE, |set, name| {
-                Operations::parse(name).map(|operation| set.with(operation)).ok_or_else(|| {
-                    Wrong::new(key("operations"), "must be of read, insert, update, delete and truncate")
-                })
-            })?,
-        };
-        Ok(TableGrant {
-            allow_new_columns: self.new_columns == Some(NewColumns::Allow),
-            columns: match self.columns {
-                ColumnsWord::All => Columns::AllExcept(self.except.unwrap_or_default()),
-                ColumnsWord::Only(names) => Columns::Only(names),
-            },
-            // What must be there is what the plugin asks for; the effective grant fills this in.
-            required: Vec::new(),
-            operations,
-            namespace: self.schema,
-            name: self.name,
-        })
-    }
-}
-
-impl OutputSection {
-    fn check(self, name: &str, folder: &Path) -> Result<Output, Wrong> {
-        let key = |key: &str| format!("grant.output.{name}{key}");
-        if !output_name(name) {
-            return Err(Wrong::new(key(""), "has a bad name; use up to 40 of a-z, 0-9, - and _"));
-        }
-        match (self.kind, self.path, self.rotate_mib) {
-            (OutputKind::Stdout, None, None) => Ok(Output::Stdout),
-            (OutputKind::Stdout, _, _) => {
-                Err(Wrong::new(key(""), "of kind \"stdout\" takes neither path nor rotate_mib"))
-            }
-            (OutputKind::File, Some(path), rotate_mib) if path.file_name().is_some() => {
-                if rotate_mib.is_some_and(|mib| !(1..=1_048_576).contains(&mib)) {
-                    return Err(Wrong::new(key(".rotate_mib"), "must lie between 1 and 1048576"));
-                }
-                Ok(Output::File { path: folder.join(path), rotate_mib })
-            }
-            (OutputKind::File, _, _) => Err(Wrong::new(key(".path"), "must name a file for kind \"file\"")),
-        }
-    }
+/// All when the file names none.
+pub(crate) fn operations(names: Option<&[String]>, key: impl Fn() -> String) -> Result<Operations, Wrong> {
+    let Some(names) = names else { return Ok(Operations::ALL) };
+    names.iter().try_fold(Operations::NONE, |set, name| {
+        Operations::parse(name)
+            .map(|operation| set.with(operation))
+            .ok_or_else(|| Wrong::new(key(), "must be of read, insert, update, delete and truncate"))
+    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Tests of plugin.toml: the documented example, every refusal, and that no setting leaks into an error.
 
+use walgate_core::grant::Columns;
+
 use super::*;
 
 const FULL: &str = r#"
@@ -25,6 +27,7 @@ new_columns = "allow"
 [grant]
 capabilities = ["log", "state"]
 messages = ["my-prefix"]
+hash_key = "pseudonyms"
 
 [grant.output.changes]
 kind = "file"
@@ -50,9 +53,10 @@ fn reads_every_key() {
     let manifest = parse(FULL).unwrap();
     assert!(!manifest.required);
     assert_eq!(manifest.on_failure, OnFailure::Park);
-    assert_eq!(manifest.max_attempts, 7);
+    assert_eq!(manifest.retry.max_attempts, 7);
     assert_eq!(manifest.diagnostics, Diagnostics::GuestText);
     assert_eq!(manifest.allowed.message_prefixes, ["my-prefix"]);
+    assert_eq!(manifest.hash_key.as_deref(), Some("pseudonyms"));
     let [customers, lines] = &manifest.allowed.tables[..] else { panic!("{manifest:?}") };
     assert_eq!(customers.columns, Columns::Only(vec!["id".into(), "name".into()]));
     assert!(!customers.allow_new_columns);
@@ -80,7 +84,7 @@ fn a_relative_output_lies_beside_plugin_toml() {
 fn an_empty_file_grants_nothing_and_is_required() {
     let manifest = parse("").unwrap();
     assert!(manifest.required && manifest.capabilities.is_empty() && manifest.allowed == Grant::default());
-    assert_eq!((manifest.on_failure, manifest.max_attempts), (OnFailure::Halt, 5));
+    assert_eq!((manifest.on_failure, manifest.retry.max_attempts), (OnFailure::Halt, 5));
 }
 
 #[track_caller]
@@ -96,9 +100,13 @@ fn refusals_name_the_place_and_what_is_allowed() {
     let table = |rest: &str| format!("[[grant.table]]\nschema = \"s\"\nname = \"t\"\n{rest}");
     check("[plugin]\nrequird = true", &[":2:", "requird", "`required`"]);
     check("[plugins]\n", &["plugins", "`plugin`"]);
-    check("[plugin]\non_failure = \"explode\"", &[":2:", "explode", "`halt`", "`park`"]);
+    check("[plugin]\non_failure = \"explode\"", &[":2:", "explode", "`halt`", "`park`", "`dead-letter`"]);
+    for word in ["park", "dead-letter"] {
+        parse(&format!("[plugin]\non_failure = {word:?}")).unwrap();
+    }
     check("[plugin]\nmax_attempts = 0", &["plugin.max_attempts", "between 1 and 1000"]);
     check("[grant]\ncapabilities = [\"sockets\"]", &["sockets", "`state`"]);
+    check("[grant]\nhash_key = \"A key\"", &["grant.hash_key", "[secrets.NAME]"]);
     check("[limits]\nmemory_mib = 0", &["limits.memory_mib", "between 1 and 4096"]);
     check("[limits]\nmemory = 1", &["memory", "memory_mib"]);
     check("[limits]\nmemory_mib = -1", &[":2:"]);
@@ -130,6 +138,9 @@ fn no_setting_reaches_an_error_or_debug_text() {
         format!("[settings]\npassword = \"{SECRET}\" x"),
         format!("[settings]\npassword = \"a\"\npassword = \"{SECRET}\""),
         format!("[settings]\npassword = \"\\q{SECRET}\""),
+        format!("settings = \"{SECRET}\""),
+        format!("[plugin]\nrequired = \"{SECRET}, expected {SECRET}\""),
+        format!("[limits]\nmemory_mib = \"{SECRET}\""),
     ] {
         let error = parse(&text).unwrap_err();
         let shown = format!("{error} {error:?}");

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use walgate_core::batch::Batch;
+use walgate_core::rows::RowCall;
 
 use crate::error::Class;
 
@@ -27,8 +28,7 @@ pub struct OpenContext {
 }
 
 /// What an operator can do when a plugin passes the host's own fault on.
-const OVER_LIMIT_HINT: &str =
-    ", which a host call answered: look at the state_… and output_bytes_per_call keys in [limits] of its plugin.toml";
+const OVER_LIMIT_HINT: &str = ", which a host call answered: look at the state_…, http_…, output_bytes_per_call and rows_bytes_per_call keys in [limits] of its plugin.toml";
 
 /// The plugin's judgement of its own failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,8 +71,6 @@ pub enum TrapCause {
     Arithmetic,
     /// One call handed the host more than `host_call_bytes`.
     HostCallBytes,
-    /// It called an interface that this version of walgate cannot grant yet, such as `wasi:http`.
-    NotYetGrantable,
     /// It ended itself through `wasi:cli/exit`.
     Exited,
     /// The host failed while serving it.
@@ -102,7 +100,6 @@ impl TrapCause {
             Self::OutOfBounds => "out-of-bounds",
             Self::Arithmetic => "arithmetic",
             Self::HostCallBytes => "host-call-bytes",
-            Self::NotYetGrantable => "not-yet-grantable",
             Self::Exited => "exited",
             Self::HostPanic => "host-panic",
             Self::Other => "other",
@@ -209,25 +206,31 @@ pub enum Verdict {
 }
 
 /// What a plugin staged in the host, to be committed together with the checkpoint.
-#[derive(Clone, PartialEq, Eq, Default)]
+#[derive(Clone, PartialEq, Default)]
 pub struct Staged {
     /// Keys and their new values, none for a removed key; in rising order, each key once.
     pub state: Vec<(String, Option<Vec<u8>>)>,
     /// Bytes to append, each output once.
     pub outputs: Vec<(String, Vec<u8>)>,
+    /// Rows to write: one entry a call of `apply`, in order.
+    pub rows: Vec<RowCall>,
 }
 
 impl Staged {
     /// True when there is nothing to commit.
     pub fn is_empty(&self) -> bool {
-        self.state.is_empty() && self.outputs.is_empty()
+        self.state.is_empty() && self.outputs.is_empty() && self.rows.is_empty()
     }
 }
 
 /// Counts only: what is staged may hold row values.
 impl std::fmt::Debug for Staged {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Staged").field("state", &self.state.len()).field("outputs", &self.outputs.len()).finish()
+        f.debug_struct("Staged")
+            .field("state", &self.state.len())
+            .field("outputs", &self.outputs.len())
+            .field("rows", &self.rows.iter().flatten().map(|set| set.ordinals.len()).sum::<usize>())
+            .finish()
     }
 }
 
@@ -254,6 +257,9 @@ pub(crate) fn checked_code(code: String) -> String {
 
 #[cfg(test)]
 mod tests {
+    use walgate_core::batch::Operation;
+    use walgate_core::rows::RowSet;
+
     use super::*;
 
     #[test]
@@ -277,7 +283,14 @@ mod tests {
         let staged = Staged {
             state: vec![("hostile-key".into(), Some(b"hostile".to_vec()))],
             outputs: vec![("out".into(), b"hostile".to_vec())],
+            rows: vec![vec![RowSet {
+                target: "hostile".into(),
+                operation: Operation::Insert,
+                ordinals: vec![0, 1],
+                after: Vec::new(),
+                before: Vec::new(),
+            }]],
         };
-        assert_eq!(format!("{staged:?}"), "Staged { state: 1, outputs: 1 }");
+        assert_eq!(format!("{staged:?}"), "Staged { state: 1, outputs: 1, rows: 2 }");
     }
 }

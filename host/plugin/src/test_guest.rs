@@ -22,18 +22,42 @@ use sha2::{Digest, Sha256};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
-/// key @4000+3, out @4003+3, peer-away @4006+9, value @4015+5, rows @4020+4, nope @4024+4
-const TEXT: &str = "keyoutpeer-awayvaluerowsnope";
+/// key @4000+3, out @4003+3, peer-away @4006+9, value @4015+5, rows @4020+4, nope @4024+4, / @4028+1
+const TEXT: &str = "keyoutpeer-awayvaluerowsnope/";
 
-/// As much of WASI as the tests call. The shape of `wasi:http` is invented: nothing of it is ever served.
+/// As much of WASI as the tests call.
 const WASI: &[&str] = &[
     "package wasi:io@0.2.0; interface poll { resource pollable { block: func(); } }",
     "package wasi:clocks@0.2.0; interface monotonic-clock { use wasi:io/poll@0.2.0.{pollable};
      subscribe-duration: func(when: u64) -> pollable; }",
     "package wasi:cli@0.2.0; interface exit { exit: func(status: result); }",
     "package wasi:http@0.2.0; interface types { use wasi:io/poll@0.2.0.{pollable};
-     resource request { wait: func() -> pollable; } }
-     interface outgoing-handler { use types.{request}; handle: func(request: request) -> u32; new: func() -> request; }",
+     record DNS-error-payload { rcode: option<string>, info-code: option<u16> }
+     record TLS-alert-received-payload { alert-id: option<u8>, alert-message: option<string> }
+     record field-size-payload { field-name: option<string>, field-size: option<u32> }
+     variant error-code { DNS-timeout, DNS-error(DNS-error-payload), destination-not-found, destination-unavailable,
+      destination-IP-prohibited, destination-IP-unroutable, connection-refused, connection-terminated, connection-timeout,
+      connection-read-timeout, connection-write-timeout, connection-limit-reached, TLS-protocol-error,
+      TLS-certificate-error, TLS-alert-received(TLS-alert-received-payload), HTTP-request-denied,
+      HTTP-request-length-required, HTTP-request-body-size(option<u64>), HTTP-request-method-invalid,
+      HTTP-request-URI-invalid, HTTP-request-URI-too-long, HTTP-request-header-section-size(option<u32>),
+      HTTP-request-header-size(option<field-size-payload>), HTTP-request-trailer-section-size(option<u32>),
+      HTTP-request-trailer-size(field-size-payload), HTTP-response-incomplete,
+      HTTP-response-header-section-size(option<u32>), HTTP-response-header-size(field-size-payload),
+      HTTP-response-body-size(option<u64>), HTTP-response-trailer-section-size(option<u32>),
+      HTTP-response-trailer-size(field-size-payload), HTTP-response-transfer-coding(option<string>),
+      HTTP-response-content-coding(option<string>), HTTP-response-timeout, HTTP-upgrade-failed, HTTP-protocol-error,
+      loop-detected, configuration-error, internal-error(option<string>) }
+     resource fields { constructor(); }
+     resource outgoing-request { constructor(headers: fields); set-authority: func(authority: option<string>) -> result;
+      set-path-with-query: func(path-with-query: option<string>) -> result; }
+     resource incoming-response { status: func() -> u16; }
+     resource request-options { constructor(); }
+     resource future-incoming-response { subscribe: func() -> pollable;
+      get: func() -> option<result<result<incoming-response, error-code>>>; } }
+     interface outgoing-handler { use types.{outgoing-request, request-options, future-incoming-response, error-code};
+      handle: func(request: outgoing-request, options: option<request-options>)
+       -> result<future-incoming-response, error-code>; }",
     "package test:guest@0.1.0; world guest { include walgate:cdc/sink-plugin@0.1.0;
      import wasi:clocks/monotonic-clock@0.2.0; import wasi:io/poll@0.2.0; import wasi:cli/exit@0.2.0;
      import wasi:http/outgoing-handler@0.2.0; }",
@@ -52,9 +76,15 @@ const IMPORTS: &str = r#"
   (import "wasi:clocks/monotonic-clock@0.2.0" "subscribe-duration" (func $timer (param i64) (result i32)))
   (import "wasi:io/poll@0.2.0" "[method]pollable.block" (func $block (param i32)))
   (import "wasi:cli/exit@0.2.0" "exit" (func $exit (param i32)))
-  (import "wasi:http/outgoing-handler@0.2.0" "new" (func $http (result i32)))
-  (import "wasi:http/outgoing-handler@0.2.0" "handle" (func $handle (param i32) (result i32)))
-  (import "wasi:http/types@0.2.0" "[method]request.wait" (func $wait (param i32) (result i32)))
+  (import "wasi:http/types@0.2.0" "[constructor]fields" (func $fields (result i32)))
+  (import "wasi:http/types@0.2.0" "[constructor]outgoing-request" (func $request (param i32) (result i32)))
+  (import "wasi:http/types@0.2.0" "[method]outgoing-request.set-authority"
+    (func $authority (param i32 i32 i32 i32) (result i32)))
+  (import "wasi:http/types@0.2.0" "[method]outgoing-request.set-path-with-query"
+    (func $path (param i32 i32 i32 i32) (result i32)))
+  (import "wasi:http/types@0.2.0" "[method]future-incoming-response.subscribe" (func $answered (param i32) (result i32)))
+  (import "wasi:http/types@0.2.0" "[method]future-incoming-response.get" (func $answer (param i32 i32)))
+  (import "wasi:http/outgoing-handler@0.2.0" "handle" (func $handle (param i32 i32 i32 i32)))
 "#;
 
 const REALLOC: &str = r#"
@@ -71,6 +101,20 @@ const REALLOC: &str = r#"
       unreachable)
     (local.get $at))
 "#;
+
+/// Sends a request for `/` to the host `value`, waits for what becomes of it, and leaves that at 1344: of a code of
+/// an error, the number at [`HTTP_CODE`].
+pub(crate) const SEND_HTTP: &str = "(i32.store (i32.const 1300) (call $request (call $fields)))
+    (drop (call $authority (i32.load (i32.const 1300)) (i32.const 1) (i32.const 4015) (i32.const 5)))
+    (drop (call $path (i32.load (i32.const 1300)) (i32.const 1) (i32.const 4028) (i32.const 1)))
+    (call $handle (i32.load (i32.const 1300)) (i32.const 0) (i32.const 0) (i32.const 1344))
+    (if (i32.load8_u (i32.const 1344)) (then unreachable))
+    (i32.store (i32.const 1300) (i32.load (i32.const 1352)))
+    (call $block (call $answered (i32.load (i32.const 1300))))
+    (call $answer (i32.load (i32.const 1300)) (i32.const 1344))";
+
+/// Where the code of an error lies in what `future-incoming-response.get` answers: behind three tags, aligned to eight.
+pub(crate) const HTTP_CODE: &str = "(i32.load8_u (i32.const 1368))";
 
 /// A component with default bodies and `extra` module items.
 pub(crate) fn build(extra: &str) -> Vec<u8> {

@@ -21,6 +21,7 @@ use crate::instance::GuestBody;
 use crate::manifest::Policy;
 use crate::native::{NativeBody, NativeSink};
 use crate::outcome::{CallError, Delivery, OpenContext, Receipt, Staged, Verdict};
+use crate::wear::{Sign, Worn};
 
 /// Calls waiting in the mailbox. One: the pipeline prepares the next batch while the plugin has this one, and no more may
 /// pile up in memory.
@@ -84,6 +85,7 @@ enum Job {
 pub struct Worker {
     mailbox: mpsc::Sender<Job>,
     metrics: Arc<Metrics>,
+    worn: Arc<Sign>,
 }
 
 impl Worker {
@@ -94,8 +96,9 @@ impl Worker {
     pub fn start(component: Component, policy: Policy) -> Result<Self, StartError> {
         let metrics = Arc::new(Metrics::new(policy.limits.metric_names));
         let plugin = policy.plugin.clone();
-        let body = GuestBody::new(component, Arc::new(policy), Arc::clone(&metrics));
-        body.and_then(|body| Self::spawn(&plugin, body, metrics)).map_err(|source| StartError { plugin, source })
+        let worn = Arc::<Sign>::default();
+        let body = GuestBody::new(component, Arc::new(policy), Arc::clone(&metrics), Arc::clone(&worn));
+        body.and_then(|body| Self::spawn(&plugin, body, metrics, worn)).map_err(|source| StartError { plugin, source })
     }
 
     /// Runs a sink compiled into the host on the same thread and mailbox, so that the cost of the sandbox can be measured
@@ -106,13 +109,14 @@ impl Worker {
     pub fn native(sink: Box<dyn NativeSink>) -> Result<Self, StartError> {
         let plugin = "native".to_owned();
         let metrics = Arc::new(Metrics::new(0));
-        Self::spawn(&plugin, NativeBody::new(sink), metrics).map_err(|source| StartError { plugin, source })
+        Self::spawn(&plugin, NativeBody::new(sink), metrics, Arc::default())
+            .map_err(|source| StartError { plugin, source })
     }
 
-    fn spawn(plugin: &str, body: impl Body, metrics: Arc<Metrics>) -> std::io::Result<Self> {
+    fn spawn(plugin: &str, body: impl Body, metrics: Arc<Metrics>, worn: Arc<Sign>) -> std::io::Result<Self> {
         let (mailbox, jobs) = mpsc::channel(MAILBOX);
         std::thread::Builder::new().name(format!("plugin-{plugin}")).spawn(move || serve(body, jobs))?;
-        Ok(Self { mailbox, metrics })
+        Ok(Self { mailbox, metrics, worn })
     }
 
     /// Asks the plugin what it is and wants, on an instance of its own without any grant. Answered from memory after the
@@ -176,6 +180,12 @@ impl Worker {
     /// The plugin's metrics, over all its instances.
     pub fn metrics(&self) -> MetricsSnapshot {
         self.metrics.snapshot()
+    }
+
+    /// Whether the instance should give way to a fresh one before the next batch: it has taken what `recycle_calls` says, or
+    /// has more memory than `recycle_memory_mib`. True of the last delivery that was answered; none without an instance.
+    pub fn worn(&self) -> Option<Worn> {
+        self.worn.get()
     }
 
     async fn ask<T>(&self, job: impl FnOnce(Reply<T>) -> Job) -> Result<T, CallError> {

@@ -12,8 +12,8 @@ use walgate_core::relation::{ReplicaIdentity, SchemaVersion};
 use super::*;
 use crate::engine::Engine;
 use crate::limits::Limits;
-use crate::manifest::Output;
 use crate::outcome::{DeadlineIn, Disposition, TrapCause};
+use crate::output::Output;
 use crate::{Manifest, test_guest};
 
 /// Long enough for a loaded machine, short enough to wait for.
@@ -219,6 +219,64 @@ async fn a_refused_growth_names_memory_as_the_cause() {
 }
 
 #[tokio::test]
+async fn a_refused_table_names_tables_as_the_cause() {
+    let grow =
+        "(loop $l (br_if $l (i32.ne (table.grow $t (ref.null func) (i32.const 100)) (i32.const -1)))) unreachable";
+    let bytes = test_guest::build_full(&[("deliver", grow)], "(table $t 1 funcref)");
+    let component = Component::from_bytes(engine(), Path::new("test.wasm"), &bytes).unwrap();
+    let worker = Worker::start(component, policy(Limits { table_elements: 1_000, ..short() })).unwrap();
+    worker.open(context()).await.unwrap();
+    assert_eq!(deliver(&worker).await.0, Err(CallError::Trapped(TrapCause::TableLimit)));
+}
+
+#[tokio::test]
+async fn a_table_larger_than_its_limit_does_not_start() {
+    let bytes = test_guest::build("(table $second 2000 funcref)");
+    let component = Component::from_bytes(engine(), Path::new("test.wasm"), &bytes).unwrap();
+    let worker = Worker::start(component, policy(Limits { table_elements: 1_000, ..short() })).unwrap();
+    assert_eq!(worker.open(context()).await, Err(CallError::Trapped(TrapCause::TableLimit)));
+}
+
+#[tokio::test]
+async fn an_instance_is_worn_by_batches_and_a_fresh_one_is_not() {
+    let worker = start_with(&[], policy(Limits { recycle_calls: 2, ..short() }));
+    for _ in 0..2 {
+        worker.open(context()).await.unwrap();
+        assert_eq!(worker.worn(), None);
+        for worn in [None, Some(Worn::Calls), Some(Worn::Calls)] {
+            assert!(deliver(&worker).await.0.is_ok());
+            assert_eq!(worker.worn(), worn);
+        }
+    }
+    worker.close().await.unwrap();
+    assert_eq!(worker.worn(), None);
+}
+
+#[tokio::test]
+async fn an_instance_is_worn_by_memory_that_it_has_grown() {
+    // Sixteen pages are a mebibyte.
+    let body = "(drop (memory.grow (i32.const 16))) (i32.const 1040)";
+    let worker = start_with(&[("deliver", body)], policy(Limits { recycle_memory_mib: 2, ..short() }));
+    worker.open(context()).await.unwrap();
+    for worn in [None, Some(Worn::Memory)] {
+        assert!(deliver(&worker).await.0.is_ok());
+        assert_eq!(worker.worn(), worn);
+    }
+}
+
+#[tokio::test]
+async fn an_instance_that_ended_is_not_worn() {
+    let counting = "(i32.store (i32.const 1296) (i32.add (i32.load (i32.const 1296)) (i32.const 1)))
+        (if (i32.eq (i32.load (i32.const 1296)) (i32.const 2)) (then unreachable)) (i32.const 1040)";
+    let worker = start_with(&[("deliver", counting)], policy(Limits { recycle_calls: 1, ..short() }));
+    worker.open(context()).await.unwrap();
+    assert!(deliver(&worker).await.0.is_ok());
+    assert_eq!(worker.worn(), Some(Worn::Calls));
+    assert!(deliver(&worker).await.0.is_err());
+    assert_eq!(worker.worn(), None);
+}
+
+#[tokio::test]
 async fn a_guest_may_survive_a_refused_growth() {
     let body = "(drop (memory.grow (i32.const 60000))) (i32.const 1040)";
     let worker = opened(&[("deliver", body)]).await;
@@ -231,7 +289,6 @@ async fn other_traps_have_their_own_causes() {
         ("(i32.load (i32.const -4))", TrapCause::OutOfBounds),
         ("(i32.div_u (i32.const 1) (i32.const 0))", TrapCause::Arithmetic),
         ("(call $exit (i32.const 1)) unreachable", TrapCause::Exited),
-        ("(call $http)", TrapCause::NotYetGrantable),
         ("(i32.const -4)", TrapCause::OutOfBounds),
         (
             "(call $log (i32.const 0) (i32.const -8) (i32.const 4) (i32.const 0) (i32.const 0)) (i32.const 1040)",
@@ -241,6 +298,30 @@ async fn other_traps_have_their_own_causes() {
     for (body, cause) in cases {
         check_end(body, short(), CallError::Trapped(cause)).await;
     }
+}
+
+/// `HTTP-request-denied`, by its place in the list of codes.
+const DENIED: u32 = 15;
+
+#[tokio::test]
+async fn a_request_that_is_not_granted_is_answered_and_not_a_trap() {
+    let check = format!("(if (i32.ne {} (i32.const {DENIED})) (then unreachable))", test_guest::HTTP_CODE);
+    let send = test_guest::SEND_HTTP;
+    let deliver_body = format!("{send} {check} (i32.const 1040)");
+    let describe = format!("{send} {check} (i32.const 2048)");
+    let bodies = [("describe", describe.as_str()), ("deliver", deliver_body.as_str())];
+    let worker = start_with(&bodies, policy(short()));
+    worker.open(context()).await.unwrap();
+    for _ in 0..2 {
+        assert!(deliver(&worker).await.0.is_ok());
+    }
+    // Granted and not asked for is denied as well.
+    let manifest = "[[grant.http]]\nurl = \"https://value/\"\nmethods = [\"GET\"]\n";
+    let manifest = Manifest::parse(Path::new("plugin.toml"), manifest).unwrap();
+    let http = crate::HttpAccess::new(&manifest.http, |name| Err(name.to_owned())).unwrap();
+    let worker = start_with(&bodies, Policy { http, ..policy(short()) });
+    worker.open(context()).await.unwrap();
+    assert!(deliver(&worker).await.0.is_ok());
 }
 
 #[tokio::test]

@@ -1,11 +1,9 @@
 //! Guests that end nothing: refusals, rejections, verdicts, and answers that must not leak.
 
-use std::io::Write;
-use std::sync::{Arc, Mutex};
-
 use walgate_plugin::{ContractError, Disposition, Failure, Receipt};
 
 use super::*;
+use crate::logged::Log;
 
 async fn delivered(name: &str) -> (Worker, Delivery) {
     let worker = start(name);
@@ -127,31 +125,13 @@ fn not_a_sink() {
 
 #[tokio::test]
 async fn panic_with_value() {
-    let logged = Log::default();
-    let writer = logged.clone();
-    let subscriber =
-        tracing_subscriber::fmt().with_ansi(false).with_max_level(tracing_subscriber::filter::LevelFilter::TRACE);
-    subscriber.with_writer(move || writer.clone()).init();
+    let log = Log::of_process();
     let (_, delivery) = delivered("panic-with-value").await;
     let error = delivery.outcome.expect_err("it panics");
     assert_eq!(error, CallError::Trapped(TrapCause::Unreachable));
-    let text = String::from_utf8(logged.0.lock().expect("the log").clone()).expect("text");
+    let text = log.text();
     assert!(text.contains("about-to-panic"), "the log of the worker's thread is not captured: {text}");
     for shown in [text, error.to_string(), format!("{error:?} {:?}", delivery.staged)] {
         assert!(!shown.contains("alice"), "{shown}");
-    }
-}
-
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("the log").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
     }
 }

@@ -2,9 +2,20 @@
 //!
 //! The guests are the programs of `tests/programs`, as components in the folder that `WALGATE_GUESTS` names. A missing one
 //! fails its test and says how to build it. What needs no toolchain is tested beside the code, with guests in text.
-#![allow(clippy::expect_used, clippy::panic, reason = "the fixtures of a test may fail loudly")]
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "the fixtures of a test may fail loudly"
+)]
 
 mod answers;
+mod canaries;
+mod languages;
+mod leaks;
+mod logged;
+mod rows;
+mod sinks;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,7 +34,7 @@ use walgate_plugin::{
 const DEFAULT_GUESTS: &str = "/var/cache/walgate/guests";
 
 /// The deadline of calls that are meant to run into it, in milliseconds.
-const DEADLINE_MS: u64 = 300;
+const DEADLINE_MS: u64 = 1_000;
 
 fn engine() -> &'static Engine {
     static ENGINE: OnceLock<Engine> = OnceLock::new();

@@ -2,15 +2,17 @@
 //!
 //! Holds: the checkpoint, the proof of its commit, the call of `walgate.commit_checkpoint`. Refuses to know how a batch
 //! was delivered and who is told. Invariant: only a commit that returned makes a [`Durable`].
-//! Read next: `migrations/002_commit_checkpoint.sql`, [`crate::retrying`].
+//! Read next: `migrations/004_leaders_and_fencing.sql`, [`crate::retrying`].
 
 use std::collections::BTreeMap;
 
+use tokio_postgres::types::{PgLsn, ToSql};
 use walgate_core::{Cursor, Lineage, Lsn};
 
 use crate::columns::{Hidden, to_bigint, to_pg};
 use crate::connection::{PgOrStore, Session};
 use crate::error::{Kind, StoreError};
+use crate::letter::{Letters, NewDeadLetter};
 use crate::output::OutputMark;
 
 /// Proof that a position is safe in the state database; the only thing the source may be told from.
@@ -72,77 +74,151 @@ pub struct Checkpoint {
     pub state: Vec<StateWrite>,
     /// Output lengths, each output once.
     pub outputs: Vec<OutputLength>,
+    /// Letters to keep, in the order of the source.
+    pub dead_letters: Vec<NewDeadLetter>,
+    /// Ids of letters that were delivered again and taken: they are deleted.
+    pub redriven: Vec<i64>,
+    /// Ids of marked letters that were delivered again and refused: counted, and unmarked.
+    pub refused_again: Vec<i64>,
 }
 
 const DOING: &str = "committing a checkpoint";
 
 const SQL: &str = "SELECT walgate.commit_checkpoint($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, \
-                   $16, $17, $18, $19)";
+                   $16, $17, $18, $19, $20)";
+
+/// The same with letters: one statement too, so one transaction and one round trip.
+const SQL_WITH_LETTERS: &str = "SELECT walgate.commit_checkpoint($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, \
+     $14, $15, $16, $17, $18, $19, $20), walgate.commit_letters($1, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, \
+     $31, $32, $33, $34)";
 
 pub(crate) async fn run(
     session: &mut Session,
     pipeline: &str,
     lineage: &Lineage,
+    epoch: Option<u64>,
     checkpoint: &Checkpoint,
 ) -> Result<Durable, StoreError> {
-    let cursors = Cursors::of(checkpoint)?;
-    let state = State::of(checkpoint);
-    let outputs = Outputs::of(checkpoint)?;
-    let committed = session
-        .execute_commit(
-            DOING,
-            SQL,
-            &[
-                &pipeline,
-                &lineage.system_id,
-                &i64::from(lineage.timeline),
-                &lineage.database,
-                &lineage.slot,
-                &to_pg(lineage.slot_created_at),
-                &to_pg(checkpoint.acked),
-                &cursors.plugins,
-                &cursors.ends,
-                &cursors.commits,
-                &cursors.ordinals,
-                &cursors.generations,
-                &state.plugins,
-                &state.keys,
-                &state.values,
-                &outputs.plugins,
-                &outputs.names,
-                &outputs.sequences,
-                &outputs.lengths,
-            ],
-        )
-        .await;
-    match committed {
+    let call = Call::of(pipeline, lineage, epoch, checkpoint, Some(checkpoint.acked))?;
+    match session.execute_commit(DOING, call.sql(), &call.parameters()).await {
         Ok(()) => Ok(Durable { acked: checkpoint.acked }),
         Err(PgOrStore::Store(error)) => Err(error),
-        Err(PgOrStore::Pg(error)) => Err(refusal(pipeline, checkpoint.acked, &error)),
+        Err(PgOrStore::Pg(error)) => Err(refusal(pipeline, checkpoint, Some(checkpoint.acked), &error)),
     }
 }
 
-/// Reads the states that the function raises; their message is a plugin name by its own contract.
-fn refusal(pipeline: &str, acked: Lsn, error: &tokio_postgres::Error) -> StoreError {
+/// The same as a part of a larger transaction: what else it wrote commits with the checkpoint, or not at all. `acked`
+/// stands in for the position of `checkpoint`, which is not looked at; none leaves the stored one.
+///
+/// After an error the transaction can only be rolled back. A wait for an answer is bounded by the server's own timeout
+/// alone, so the caller sets a deadline around the whole transaction.
+#[allow(dead_code, reason = "the writer of rows calls it")]
+pub(crate) async fn run_in(
+    transaction: &tokio_postgres::Transaction<'_>,
+    pipeline: &str,
+    lineage: &Lineage,
+    epoch: Option<u64>,
+    checkpoint: &Checkpoint,
+    acked: Option<Lsn>,
+) -> Result<(), StoreError> {
+    let call = Call::of(pipeline, lineage, epoch, checkpoint, acked)?;
+    match transaction.query(call.sql(), &call.parameters()).await {
+        Ok(_) => Ok(()),
+        Err(error) => Err(refusal(pipeline, checkpoint, acked, &error)),
+    }
+}
+
+/// Reads the states that the functions raise. Their message is a plugin name, and is taken for one only when it is: a
+/// trigger of someone else may raise the same states with any text.
+fn refusal(pipeline: &str, checkpoint: &Checkpoint, acked: Option<Lsn>, error: &tokio_postgres::Error) -> StoreError {
     let Some(db) = error.as_db_error() else { return StoreError::server(DOING, error) };
     let pipeline = pipeline.to_owned();
-    let plugin = || db.message().to_owned();
+    let named = checkpoint.cursors.iter().find(|cursor| cursor.plugin == db.message());
+    let plugin = || named.map(|cursor| cursor.plugin.clone()).unwrap_or_default();
     match db.code().code() {
         "WG001" => Kind::LineageChanged { pipeline }.into(),
-        "WG002" => Kind::AckRegress { pipeline, to: acked }.into(),
+        "WG002" => Kind::AckRegress { pipeline, to: acked.unwrap_or_default() }.into(),
         "WG003" => Kind::CursorRegress { pipeline, plugin: plugin() }.into(),
         "WG004" => Kind::CursorMissing { pipeline, plugin: plugin() }.into(),
         "WG005" => Kind::NamedTwice { pipeline }.into(),
         "WG006" => Kind::OutputRegress { pipeline }.into(),
-        _ => StoreError::server(DOING, error),
+        _ => StoreError::server(DOING, error).or_fenced(&pipeline),
+    }
+}
+
+/// The parameters of the function, as it takes them.
+struct Call<'a> {
+    pipeline: &'a str,
+    lineage: &'a Lineage,
+    timeline: i64,
+    slot_created: PgLsn,
+    acked: Option<PgLsn>,
+    cursors: Cursors<'a>,
+    state: State<'a>,
+    outputs: Outputs<'a>,
+    epoch: Option<i64>,
+    letters: Option<Letters<'a>>,
+}
+
+impl<'a> Call<'a> {
+    fn of(
+        pipeline: &'a str,
+        lineage: &'a Lineage,
+        epoch: Option<u64>,
+        checkpoint: &'a Checkpoint,
+        acked: Option<Lsn>,
+    ) -> Result<Self, StoreError> {
+        Ok(Self {
+            pipeline,
+            lineage,
+            timeline: i64::from(lineage.timeline),
+            slot_created: to_pg(lineage.slot_created_at),
+            acked: acked.map(to_pg),
+            cursors: Cursors::of(checkpoint)?,
+            state: State::of(checkpoint),
+            outputs: Outputs::of(checkpoint)?,
+            epoch: epoch.map(|epoch| to_bigint(epoch, "an epoch")).transpose()?,
+            letters: Letters::of(checkpoint)?,
+        })
+    }
+
+    fn sql(&self) -> &'static str {
+        if self.letters.is_some() { SQL_WITH_LETTERS } else { SQL }
+    }
+
+    fn parameters(&self) -> Vec<&(dyn ToSql + Sync)> {
+        let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![
+            &self.pipeline,
+            &self.lineage.system_id,
+            &self.timeline,
+            &self.lineage.database,
+            &self.lineage.slot,
+            &self.slot_created,
+            &self.acked,
+            &self.cursors.plugins,
+            &self.cursors.ends,
+            &self.cursors.commits,
+            &self.cursors.ordinals,
+            &self.cursors.generations,
+            &self.state.plugins,
+            &self.state.keys,
+            &self.state.values,
+            &self.outputs.plugins,
+            &self.outputs.names,
+            &self.outputs.sequences,
+            &self.outputs.lengths,
+            &self.epoch,
+        ];
+        parameters.extend(self.letters.iter().flat_map(Letters::parameters));
+        parameters
     }
 }
 
 /// The cursors as one array a column.
 struct Cursors<'a> {
     plugins: Vec<&'a str>,
-    ends: Vec<tokio_postgres::types::PgLsn>,
-    commits: Vec<tokio_postgres::types::PgLsn>,
+    ends: Vec<PgLsn>,
+    commits: Vec<PgLsn>,
     ordinals: Vec<i64>,
     generations: Vec<i64>,
 }

@@ -4,6 +4,7 @@
 //! Invariant: a session that lost its server, or whose state is unknown, is never used again.
 //! Read next: [`crate::store`].
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::time::Duration;
 
@@ -22,6 +23,10 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(15);
 /// Longest wait for one operation. Above the server's own `statement_timeout` in [`SETTINGS`], so that it only fires
 /// when the server cannot answer at all: a dead peer must not hold a pipeline for the hours TCP would wait.
 const OPERATION_DEADLINE: Duration = Duration::from_secs(45);
+
+/// Silence after which an idle connection asks whether its peer is there, and the pause before it asks again.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Set on every session. A commit that returns before it is on disk would let the source free WAL that is still
 /// needed, so `synchronous_commit` does not depend on the server's default. The path is pinned so that no function or
@@ -61,6 +66,18 @@ impl Connection {
         Ok(connection)
     }
 
+    /// A further connection to the same place, not opened yet. It may idle: a dead peer is noticed within half a minute.
+    pub(crate) fn another(&self) -> Self {
+        let mut config = self.config.clone();
+        config.keepalives_idle(KEEPALIVE_IDLE).keepalives_interval(KEEPALIVE_INTERVAL).keepalives_retries(3);
+        Self { config, tls: self.tls.clone(), read_only: self.read_only, session: None }
+    }
+
+    /// Whether there is a session and it has not lost its server, as far as is known without asking.
+    pub(crate) fn is_live(&self) -> bool {
+        self.session.as_ref().is_some_and(Session::is_usable)
+    }
+
     /// The live session; opens one when there is none, or the last one was lost.
     pub(crate) async fn session(&mut self) -> Result<&mut Session, StoreError> {
         let session = match self.session.take().filter(Session::is_usable) {
@@ -93,7 +110,7 @@ impl Connection {
         match timeout(CONNECT_DEADLINE, opening).await {
             Ok(Ok(client)) => {
                 tracing::debug!("state database session opened");
-                Ok(Session { client, commit: None, broken: false })
+                Ok(Session { client, prepared: HashMap::new(), broken: false })
             }
             Ok(Err(error)) => Err(StoreError::connecting(&error)),
             Err(_) => Err(StoreError::unavailable("connecting to it", no_answer(CONNECT_DEADLINE))),
@@ -104,7 +121,7 @@ impl Connection {
 /// One session. Ends with its value: dropping the client closes the socket.
 pub(crate) struct Session {
     client: Client,
-    commit: Option<Statement>,
+    prepared: HashMap<&'static str, Statement>,
     broken: bool,
 }
 
@@ -133,29 +150,20 @@ impl Session {
         self.settle(result)
     }
 
-    pub(crate) async fn execute(
-        &mut self,
-        doing: &'static str,
-        sql: &str,
-        params: &[&(dyn ToSql + Sync)],
-    ) -> Result<u64, StoreError> {
-        let result = within(doing, self.client.execute(sql, params)).await;
-        self.settle(result)
-    }
-
-    /// Runs the one hot statement: prepared once a session, so that each later call is a single round trip.
+    /// Runs a hot statement: prepared once a session, so that each later call is a single round trip.
     pub(crate) async fn execute_commit(
         &mut self,
         doing: &'static str,
-        sql: &str,
+        sql: &'static str,
         params: &[&(dyn ToSql + Sync)],
     ) -> Result<(), PgOrStore> {
-        let statement = match &self.commit {
+        let statement = match self.prepared.get(sql) {
             Some(statement) => statement.clone(),
             None => {
                 let result = within(doing, self.client.prepare(sql)).await;
                 let statement = self.settle(result).map_err(PgOrStore::Store)?;
-                self.commit.insert(statement).clone()
+                self.prepared.insert(sql, statement.clone());
+                statement
             }
         };
         match timeout(OPERATION_DEADLINE, self.client.query(&statement, params)).await {

@@ -10,6 +10,25 @@ use std::io;
 use tokio_postgres::Error as PgError;
 use tokio_postgres::error::DbError;
 
+/// Every name that [`StoreError::halt_name`] can answer.
+pub const HALT_NAMES: &[&str] = &[
+    "checkpoint_store(access)",
+    "checkpoint_store(cursor_missing)",
+    "checkpoint_store(lineage_changed)",
+    "checkpoint_store(lock_shared)",
+    "checkpoint_store(migration_changed)",
+    "checkpoint_store(migration_missing)",
+    "checkpoint_store(migration_unknown)",
+    "checkpoint_store(ordinal_scheme)",
+    "checkpoint_store(regress)",
+    "checkpoint_store(schema)",
+    "checkpoint_store(state_too_large)",
+    "checkpoint_store(unavailable)",
+    "checkpoint_store(write)",
+    "dead_letters(order)",
+    "fenced",
+];
+
 /// Who acts on an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
@@ -52,6 +71,9 @@ impl StoreError {
             | Kind::LineageConflict { .. }
             | Kind::OrdinalScheme { .. }
             | Kind::CursorMissing { .. }
+            | Kind::Fenced { .. }
+            | Kind::LockShared { .. }
+            | Kind::OlderLetters { .. }
             | Kind::StateTooLarge { .. } => Class::Operator,
             Kind::AckRegress { .. }
             | Kind::CursorRegress { .. }
@@ -76,6 +98,9 @@ impl StoreError {
             Kind::OrdinalScheme { .. } => "checkpoint_store(ordinal_scheme)",
             Kind::CursorMissing { .. } => "checkpoint_store(cursor_missing)",
             Kind::StateTooLarge { .. } => "checkpoint_store(state_too_large)",
+            Kind::LockShared { .. } => "checkpoint_store(lock_shared)",
+            Kind::Fenced { .. } => "fenced",
+            Kind::OlderLetters { .. } => "dead_letters(order)",
             Kind::AckRegress { .. } | Kind::CursorRegress { .. } | Kind::OutputRegress { .. } => {
                 "checkpoint_store(regress)"
             }
@@ -85,10 +110,29 @@ impl StoreError {
         }
     }
 
+    /// Reads a refusal by `walgate.hold_epoch` as what it means for this pipeline.
+    pub(crate) fn or_fenced(self, pipeline: &str) -> Self {
+        match self.0 {
+            Kind::Server { code, .. } if code == "WG007" => Kind::Fenced { pipeline: pipeline.to_owned() }.into(),
+            kind => Self(kind),
+        }
+    }
+
     /// True when the database could not be asked, as opposed to a statement it refused: the connection may be dead or in
     /// an unknown state, and the next operation opens another.
     pub fn is_unavailable(&self) -> bool {
         matches!(self.0, Kind::Unavailable { .. })
+    }
+
+    /// What happened, without the name of the database: for connections to others.
+    pub(crate) fn reason(&self) -> String {
+        match &self.0 {
+            Kind::Unavailable { reason, .. } => reason.clone(),
+            Kind::Access { code, detail, .. } => format!("SQLSTATE {code}: {detail}"),
+            Kind::Write { code, .. } | Kind::Server { code, .. } => format!("SQLSTATE {code}"),
+            Kind::Schema { detail, .. } => detail.clone(),
+            _ => "refused".to_owned(),
+        }
     }
 
     pub(crate) fn unavailable(doing: &'static str, reason: impl Into<String>) -> Self {
@@ -133,7 +177,7 @@ impl StoreError {
     fn of_state(doing: &'static str, db: &DbError) -> Kind {
         let code = db.code().code().to_owned();
         match state_class(&code) {
-            StateClass::Passing => Kind::Unavailable { doing, reason: format!("SQLSTATE {code}") },
+            StateClass::Passing => Kind::Unavailable { doing, reason: format!("SQLSTATE {code}{}", meaning(&code)) },
             StateClass::Constraint => Kind::Write { doing, code },
             StateClass::Access => Kind::Access { doing, code, detail: "refused".into() },
             StateClass::Schema => Kind::Schema { doing, detail: format!("SQLSTATE {code}") },
@@ -172,7 +216,7 @@ pub(crate) enum Kind {
     Access { doing: &'static str, code: String, detail: String },
     #[error(
         "the tables of schema walgate are not what this version made ({detail}, while {doing}); undo the change made by \
-         hand, or restore the schema from a backup"
+         hand, or restore the schema from a backup; tables of an older version are brought up to date by `walgate run`"
     )]
     Schema { doing: &'static str, detail: String },
     #[error(
@@ -215,6 +259,21 @@ pub(crate) enum Kind {
          {max_bytes}; raise the limits in plugin.toml"
     )]
     StateTooLarge { pipeline: String, plugin: String, keys: u64, bytes: u64, max_keys: u64, max_bytes: u64 },
+    #[error(
+        "pipeline {pipeline:?} was taken over by another process, so nothing more is written by this one; see who it is in \
+         walgate.leaders, and let one of the two run"
+    )]
+    Fenced { pipeline: String },
+    #[error(
+        "pipelines {pipeline:?} and {other:?} have names that share one lock, so they cannot be led at the same time in \
+         one state database; rename one of them, or give it a state database of its own"
+    )]
+    LockShared { pipeline: String, other: String },
+    #[error(
+        "older dead letters of pipeline {pipeline:?} hold rows of the same tables and would be overtaken: {ids}; redrive \
+         them too, or drop them"
+    )]
+    OlderLetters { pipeline: String, ids: String },
     #[error("the acknowledged position of pipeline {pipeline:?} would move back to {to}; please report this defect")]
     AckRegress { pipeline: String, to: walgate_core::Lsn },
     #[error("the cursor of plugin {plugin:?} in pipeline {pipeline:?} would move back; please report this defect")]
@@ -248,11 +307,24 @@ fn state_class(code: &str) -> StateClass {
             Some("08" | "53" | "58" | "40") => StateClass::Passing,
             Some("57") => StateClass::Passing,
             // Our own rows satisfy our own constraints, so the constraint is someone else's and may be taken away again.
-            Some("23") => StateClass::Constraint,
+            // So is a trigger that raises an exception.
+            Some("23" | "P0") => StateClass::Constraint,
             Some("28" | "0L" | "0P") => StateClass::Access,
             Some("42" | "3F") => StateClass::Schema,
             _ => StateClass::Other,
         },
+    }
+}
+
+/// What a passing state is where its cause is not that the server cannot be reached.
+fn meaning(code: &str) -> &'static str {
+    match code {
+        "25006" => ": it is read-only, as a standby is; [state] url has to name the primary",
+        "55P03" => ": somebody else holds a lock on tables of schema walgate",
+        "57014" => ": cancelled, by hand or by statement_timeout",
+        "53100" => ": its disk is full",
+        "53300" => ": it has too many connections",
+        _ => "",
     }
 }
 
@@ -299,9 +371,23 @@ mod tests {
             check(code, "schema");
         }
         check("23514", "constraint");
+        check("P0001", "constraint");
         check("22021", "other");
         check("XX000", "other");
         check("", "other");
+    }
+
+    /// Read off the source: a name that is answered and not listed is found also when nobody thought of a test for it.
+    #[test]
+    fn every_halt_name_is_listed() {
+        assert_eq!(names_answered(include_str!("error.rs")), HALT_NAMES);
+        assert_eq!(names_answered(include_str!("output/error.rs")), crate::OUTPUT_HALT_NAMES);
+    }
+
+    fn names_answered(source: &str) -> Vec<&str> {
+        let body = source.split_once("pub fn halt_name").unwrap().1.split_once("\n    }\n").unwrap().0;
+        let names: std::collections::BTreeSet<_> = body.split('"').skip(1).step_by(2).collect();
+        names.into_iter().collect()
     }
 
     #[test]

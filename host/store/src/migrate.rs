@@ -30,6 +30,9 @@ const SCRIPTS: &[Script] = &[
     Script { name: "001_checkpoints", sql: include_str!("../migrations/001_checkpoints.sql") },
     Script { name: "002_commit_checkpoint", sql: include_str!("../migrations/002_commit_checkpoint.sql") },
     Script { name: "003_halts", sql: include_str!("../migrations/003_halts.sql") },
+    Script { name: "004_leaders_and_fencing", sql: include_str!("../migrations/004_leaders_and_fencing.sql") },
+    Script { name: "005_dead_letters", sql: include_str!("../migrations/005_dead_letters.sql") },
+    Script { name: "006_generations", sql: include_str!("../migrations/006_generations.sql") },
 ];
 
 const CREATE_LEDGER: &str = "CREATE TABLE walgate.schema_migrations (

@@ -1,12 +1,12 @@
 //! The row of a pipeline: the history it reads from, how far it may acknowledge, and the cursors of its plugins.
 //!
-//! Holds: load, adopt, forget, list. Refuses to know how a slot is inspected: the caller compares.
+//! Holds: load, adopt, follow, forget, list. Refuses to know how a slot is inspected: the caller compares.
 //! Read next: [`crate::plugin`].
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use tokio_postgres::types::PgLsn;
+use tokio_postgres::types::{PgLsn, ToSql};
 use tokio_postgres::{Error as PgError, Row};
 use walgate_core::{Cursor, Lineage, Lsn};
 
@@ -34,6 +34,10 @@ pub struct PipelineRow {
     pub generations: BTreeMap<String, u64>,
     /// When the acknowledged position was last written, by the clock of the state database.
     pub updated_at: SystemTime,
+    /// The timeline the source is expected on: that of the lineage, or the one that [`Store::follow_timeline`] noted last.
+    pub timeline: u32,
+    /// The publications the pipeline reads, as recorded last; none when they never were.
+    pub publications: Option<Vec<String>>,
 }
 
 impl Store {
@@ -50,29 +54,23 @@ impl Store {
     /// A row of the same lineage stays as it is, its acknowledged position included.
     ///
     /// # Errors
-    /// Operator `checkpoint_store(lineage_changed)` when a row of another lineage exists.
+    /// Operator `checkpoint_store(lineage_changed)` when a row of another lineage exists, `fenced` when another process
+    /// took over.
     pub async fn adopt(&mut self, pipeline: &str, lineage: &Lineage, acked: Lsn) -> Result<(), StoreError> {
-        const DOING: &str = "adopting a pipeline";
-        let session = self.connection.session().await?;
-        session
-            .execute(
-                DOING,
-                "INSERT INTO walgate.pipelines
-                     (pipeline, system_id, timeline, database, slot, slot_created, acked, ordinal_scheme)
-                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (pipeline) DO NOTHING",
-                &[
-                    &pipeline,
-                    &lineage.system_id,
-                    &i64::from(lineage.timeline),
-                    &lineage.database,
-                    &lineage.slot,
-                    &to_pg(lineage.slot_created_at),
-                    &to_pg(acked),
-                    &ORDINAL_SCHEME,
-                ],
-            )
-            .await?;
-        let stored = load(session, pipeline).await?;
+        let sql = "INSERT INTO walgate.pipelines
+                       (pipeline, system_id, timeline, database, slot, slot_created, acked, ordinal_scheme)
+                   VALUES ($1, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (pipeline) DO NOTHING";
+        let further: [&(dyn ToSql + Sync); 7] = [
+            &lineage.system_id,
+            &i64::from(lineage.timeline),
+            &lineage.database,
+            &lineage.slot,
+            &to_pg(lineage.slot_created_at),
+            &to_pg(acked),
+            &ORDINAL_SCHEME,
+        ];
+        self.write_fenced("adopting a pipeline", pipeline, sql, &further).await?;
+        let stored = load(self.connection.session().await?, pipeline).await?;
         let stored = stored.ok_or_else(|| Kind::LineageChanged { pipeline: pipeline.to_owned() })?;
         let differs = differences(&stored.lineage, lineage);
         if differs.is_empty() {
@@ -86,14 +84,37 @@ impl Store {
     /// anything. Fencing epochs go on rising.
     ///
     /// # Errors
-    /// Retry when the database does not answer.
+    /// Retry when the database does not answer; Operator `fenced` when another process took over.
     pub async fn forget(&mut self, pipeline: &str) -> Result<bool, StoreError> {
-        let session = self.connection.session().await?;
-        let gone = session
-            .execute("forgetting a pipeline", "DELETE FROM walgate.pipelines WHERE pipeline = $1", &[&pipeline])
-            .await?;
+        let sql = "DELETE FROM walgate.pipelines WHERE pipeline = $1";
+        let gone = self.write_fenced("forgetting a pipeline", pipeline, sql, &[]).await?;
         Ok(gone > 0)
     }
+
+    /// Notes that the source was promoted: later starts expect this timeline. The lineage and its token stay as they are,
+    /// because positions mean what they meant.
+    ///
+    /// # Errors
+    /// Operator `checkpoint_store(lineage_changed)` when the pipeline has no row, `fenced` when another process took over.
+    pub async fn follow_timeline(&mut self, pipeline: &str, timeline: u32) -> Result<(), StoreError> {
+        let sql = "UPDATE walgate.pipelines SET current_timeline = $3 WHERE pipeline = $1";
+        let moved = self.write_fenced("following a timeline", pipeline, sql, &[&i64::from(timeline)]).await?;
+        present(pipeline, moved)
+    }
+
+    /// Records the publications a pipeline reads, so that a start with others is noticed.
+    ///
+    /// # Errors
+    /// Operator `checkpoint_store(lineage_changed)` when the pipeline has no row, `fenced` when another process took over.
+    pub async fn set_publications(&mut self, pipeline: &str, publications: &[String]) -> Result<(), StoreError> {
+        let sql = "UPDATE walgate.pipelines SET publications = $3 WHERE pipeline = $1";
+        let moved = self.write_fenced("recording publications", pipeline, sql, &[&publications]).await?;
+        present(pipeline, moved)
+    }
+}
+
+fn present(pipeline: &str, rows: u64) -> Result<(), StoreError> {
+    if rows == 0 { Err(Kind::LineageChanged { pipeline: pipeline.to_owned() }.into()) } else { Ok(()) }
 }
 
 /// Whether the schema was ever made here.
@@ -120,7 +141,8 @@ pub(crate) async fn load(session: &mut Session, pipeline: &str) -> Result<Option
         .query(
             LOADING,
             "SELECT p.system_id, p.timeline, p.database, p.slot, p.slot_created, p.acked, p.ordinal_scheme, p.updated_at,
-                    c.plugin, c.end_lsn, c.commit_lsn, c.ordinal, c.generation
+                    c.plugin, c.end_lsn, c.commit_lsn, c.ordinal, c.generation,
+                    coalesce(p.current_timeline, p.timeline), p.publications
                FROM walgate.pipelines p LEFT JOIN walgate.checkpoints c USING (pipeline)
               WHERE p.pipeline = $1",
             &[&pipeline],
@@ -154,6 +176,8 @@ fn read_pipeline(row: &Row, pipeline: &str) -> Result<PipelineRow, StoreError> {
         cursors: BTreeMap::new(),
         generations: BTreeMap::new(),
         updated_at: column(row, 7)?,
+        timeline: from_bigint(column(row, 13)?, "current_timeline")?,
+        publications: column(row, 14)?,
     })
 }
 

@@ -27,7 +27,7 @@ impl Store {
     /// Gives a plugin its first cursor. A plugin that has one keeps it: the answer is the cursor that stands.
     ///
     /// # Errors
-    /// Operator `checkpoint_store(lineage_changed)` when the pipeline has no row.
+    /// Operator `checkpoint_store(lineage_changed)` when the pipeline has no row, `fenced` when another process took over.
     pub async fn start_plugin(
         &mut self,
         pipeline: &str,
@@ -35,18 +35,20 @@ impl Store {
         cursor: Cursor,
         generation: u64,
     ) -> Result<Cursor, StoreError> {
+        let epoch = self.epoch_column(pipeline)?;
         let session = self.connection.session().await?;
         let rows = session
             .query(
                 "starting a plugin",
-                "WITH added AS (
+                "WITH held AS MATERIALIZED (SELECT walgate.hold_epoch($1, $7)), added AS (
                      INSERT INTO walgate.checkpoints (pipeline, plugin, end_lsn, commit_lsn, ordinal, generation)
                      SELECT pipeline, $2, $3, $4, $5, $6 FROM walgate.pipelines WHERE pipeline = $1
                          ON CONFLICT (pipeline, plugin) DO NOTHING
                      RETURNING end_lsn, commit_lsn, ordinal)
-                 SELECT end_lsn, commit_lsn, ordinal FROM added
-                  UNION ALL
-                 SELECT end_lsn, commit_lsn, ordinal FROM walgate.checkpoints WHERE pipeline = $1 AND plugin = $2",
+                 SELECT c.* FROM held, (
+                     SELECT end_lsn, commit_lsn, ordinal FROM added
+                      UNION ALL
+                     SELECT end_lsn, commit_lsn, ordinal FROM walgate.checkpoints WHERE pipeline = $1 AND plugin = $2) c",
                 &[
                     &pipeline,
                     &plugin,
@@ -54,9 +56,11 @@ impl Store {
                     &to_pg(cursor.commit),
                     &i64::from(cursor.ordinal),
                     &to_bigint(generation, "a generation")?,
+                    &epoch,
                 ],
             )
-            .await?;
+            .await
+            .map_err(|error| error.or_fenced(pipeline))?;
         let row = rows.first().ok_or_else(|| Kind::LineageChanged { pipeline: pipeline.to_owned() })?;
         read_cursor(row, 0)
     }
@@ -153,19 +157,12 @@ impl Store {
     /// is known keeps its mark.
     ///
     /// # Errors
-    /// Operator `checkpoint_store(lineage_changed)` when the pipeline has no row.
+    /// Operator `checkpoint_store(lineage_changed)` when the pipeline has no row, `fenced` when another process took over.
     pub async fn register_output(&mut self, pipeline: &str, plugin: &str, name: &str) -> Result<(), StoreError> {
-        const DOING: &str = "registering an output";
-        let session = self.connection.session().await?;
-        let added = session
-            .execute(
-                DOING,
-                "INSERT INTO walgate.outputs (pipeline, plugin, name, sequence, length)
-                 SELECT pipeline, $2, $3, 0, 0 FROM walgate.pipelines WHERE pipeline = $1
-                     ON CONFLICT (pipeline, plugin, name) DO UPDATE SET length = outputs.length",
-                &[&pipeline, &plugin, &name],
-            )
-            .await?;
+        let sql = "INSERT INTO walgate.outputs (pipeline, plugin, name, sequence, length)
+                   SELECT pipeline, $3, $4, 0, 0 FROM walgate.pipelines WHERE pipeline = $1
+                       ON CONFLICT (pipeline, plugin, name) DO UPDATE SET length = outputs.length";
+        let added = self.write_fenced("registering an output", pipeline, sql, &[&plugin, &name]).await?;
         if added == 0 {
             return Err(Kind::LineageChanged { pipeline: pipeline.to_owned() }.into());
         }

@@ -68,18 +68,30 @@ impl Retries {
     /// The error itself, at once, when trying again cannot help; an Operator error with the same halt name once the
     /// retries are used up.
     pub async fn after(&mut self, error: StoreError) -> Result<(), StoreError> {
-        self.failures = self.failures.saturating_add(1);
         if error.class() != Class::Retry {
+            self.failures = self.failures.saturating_add(1);
             return Err(error);
         }
+        let (attempt, max_retries) = (self.failures.saturating_add(1), self.policy.max_retries);
+        if attempt <= max_retries {
+            tracing::warn!(attempt, max_retries, error = %error, "state database operation is tried again");
+        }
+        if self.pause().await {
+            return Ok(());
+        }
+        Err(Kind::Exhausted { attempts: self.failures, last: Box::new(error) }.into())
+    }
+
+    /// Counts a failure that may pass and pauses; false, at once, when the retries are used up.
+    pub async fn pause(&mut self) -> bool {
+        self.failures = self.failures.saturating_add(1);
         let RetryPolicy { max_retries, backoff } = self.policy;
         if self.failures > max_retries {
-            return Err(Kind::Exhausted { attempts: self.failures, last: Box::new(error) }.into());
+            return false;
         }
-        tracing::warn!(attempt = self.failures, max_retries, error = %error, "state database operation is tried again");
         let doubled = 1_u32.checked_shl(self.failures - 1).unwrap_or(u32::MAX);
         tokio::time::sleep(backoff.saturating_mul(doubled).min(MAX_PAUSE)).await;
-        Ok(())
+        true
     }
 }
 

@@ -1,12 +1,13 @@
 //! The handle of the checkpoint stage on the state database.
 //!
 //! Holds: the one connection of its owner. Refuses to know what is stored: each group of operations is a file of its
-//! own. Read next: [`crate::migrate`], [`crate::pipeline`], [`crate::plugin`], [`crate::commit`].
+//! own. Read next: [`crate::migrate`], [`crate::leader`], [`crate::pipeline`], [`crate::plugin`], [`crate::commit`].
 
 use tokio_postgres::Config;
 
 use crate::connection::Connection;
 use crate::error::StoreError;
+use crate::leader::Fence;
 use crate::pipeline::{self, PipelineRow};
 use crate::{commit, migrate};
 
@@ -19,6 +20,7 @@ use crate::{commit, migrate};
 /// transaction mode.
 pub struct Store {
     pub(crate) connection: Connection,
+    pub(crate) fence: Option<Fence>,
 }
 
 impl Store {
@@ -28,7 +30,7 @@ impl Store {
     /// # Errors
     /// Retry when the server does not answer, Operator when it refuses.
     pub async fn connect(config: Config, tls: Option<rustls::ClientConfig>) -> Result<Self, StoreError> {
-        Ok(Self { connection: Connection::open(config, tls, false).await? })
+        Ok(Self { connection: Connection::open(config, tls, false).await?, fence: None })
     }
 
     /// Brings the schema `walgate` to this version and answers how many scripts that took; 0 on every later start,
@@ -48,14 +50,16 @@ impl Store {
     ///
     /// # Errors
     /// Retry when the database does not answer or refuses the write; Operator `checkpoint_store(lineage_changed)` when
-    /// the pipeline row is gone or is not of `lineage`; Bug when a position would move back.
+    /// the pipeline row is gone or is not of `lineage`; Operator `fenced` when another process took over; Bug when a
+    /// position would move back.
     pub async fn commit(
         &mut self,
         pipeline: &str,
         lineage: &walgate_core::Lineage,
         checkpoint: &commit::Checkpoint,
     ) -> Result<commit::Durable, StoreError> {
-        commit::run(self.connection.session().await?, pipeline, lineage, checkpoint).await
+        let epoch = self.epoch_for(pipeline);
+        commit::run(self.connection.session().await?, pipeline, lineage, epoch, checkpoint).await
     }
 }
 
@@ -71,6 +75,14 @@ impl StoreReader {
     /// Retry when the server does not answer, Operator when it refuses.
     pub async fn connect(config: Config, tls: Option<rustls::ClientConfig>) -> Result<Self, StoreError> {
         Ok(Self { connection: Connection::open(config, tls, true).await? })
+    }
+
+    /// Whether a table was ever made here; a reader meets databases where walgate never ran, or an older version did.
+    pub(crate) async fn has_table(&mut self, name: &'static str) -> Result<bool, StoreError> {
+        const DOING: &str = "looking for a table";
+        let session = self.connection.session().await?;
+        let row = session.query_one(DOING, "SELECT to_regclass($1) IS NOT NULL", &[&name]).await?;
+        row.try_get(0).map_err(|error| StoreError::server(DOING, &error))
     }
 
     /// The pipelines that have a row, by name. Empty also when walgate never ran on this database.

@@ -44,6 +44,7 @@ async fn everything_commits_together(major: u32) {
         cursors: vec![PluginCursor { plugin: PLUGIN.into(), cursor: inside, generation: 2 }],
         state: vec![write("deleted", None), write("never was", None)],
         outputs: vec![output("audit", 1, 5), output("other", 0, 1)],
+        ..Checkpoint::default()
     };
     store.commit(PIPELINE, &lineage(), &second).await.unwrap();
     let outputs = BTreeMap::from([

@@ -13,10 +13,20 @@
 
 mod committing;
 mod connecting;
+mod leading;
+mod leasing;
+mod letters;
 mod migrating;
 mod outputs;
 mod pipelines;
 mod retrying;
+mod rows;
+mod rows_effects;
+mod rows_positions;
+mod rows_property;
+mod rows_refusals;
+mod rows_tables;
+mod rows_values;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -11,12 +11,20 @@ const BASE: Duration = Duration::from_millis(100);
 /// No wait is longer: an outage that ends is noticed within ten seconds.
 const CAP: Duration = Duration::from_secs(10);
 
-/// Waits that double from 100 ms to 10 s, each shortened at random by up to half.
+/// Waits that double from 100 ms to 10 s unless said otherwise, each shortened at random by up to half.
 ///
 /// The jitter keeps many clients of one server from coming back in the same instant.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Backoff {
+    base: Duration,
+    cap: Duration,
     attempts: u32,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::between(BASE, CAP)
+    }
 }
 
 impl Backoff {
@@ -25,9 +33,14 @@ impl Backoff {
         Self::default()
     }
 
+    /// The longest first wait, and the longest of all.
+    pub fn between(base: Duration, cap: Duration) -> Self {
+        Self { base, cap, attempts: 0 }
+    }
+
     /// The wait before the next attempt; each call doubles the one after it.
     pub fn next_delay(&mut self) -> Duration {
-        let longest = CAP.min(BASE.saturating_mul(1 << self.attempts.min(16)));
+        let longest = self.cap.min(self.base.saturating_mul(1 << self.attempts.min(16)));
         self.attempts = self.attempts.saturating_add(1);
         longest.mul_f64(rand::random_range(0.5..=1.0))
     }

@@ -112,9 +112,18 @@ impl std::fmt::Debug for Connection {
 impl Connection {
     /// Connects, authenticates, pins the session's settings. Takes at most `options.connect_timeout`.
     pub async fn connect(options: &SourceOptions) -> Result<Self, WireError> {
+        Self::connect_as(options, &[("replication", "database")]).await
+    }
+
+    /// The same for an ordinary session, which takes SQL only: its role needs no REPLICATION, and it uses no walsender.
+    pub async fn connect_sql(options: &SourceOptions) -> Result<Self, WireError> {
+        Self::connect_as(options, &[]).await
+    }
+
+    async fn connect_as(options: &SourceOptions, kind: &[(&str, &str)]) -> Result<Self, WireError> {
         let doing = Phase::Connect.doing();
         let after = options.connect_timeout;
-        match timeout(after, Self::open(options)).await {
+        match timeout(after, Self::open(options, kind)).await {
             Ok(result) => result,
             Err(_) => Err(Kind::TimedOut { doing, after }.into()),
         }
@@ -152,19 +161,18 @@ impl Connection {
         }
     }
 
-    async fn open(options: &SourceOptions) -> Result<Self, WireError> {
+    async fn open(options: &SourceOptions, kind: &[(&str, &str)]) -> Result<Self, WireError> {
         let socket = socket::open(options).await?;
         let mut link = Link::new(socket.stream);
         let own = [
             ("user", options.user.as_str()),
             ("database", options.database.as_str()),
-            ("replication", "database"),
             ("application_name", options.application_name.as_str()),
         ];
         if own.iter().any(|(_, value)| value.contains('\0')) {
             return Err(Kind::Nul.into());
         }
-        frontend::startup_message(own.into_iter().chain(PINNED), &mut link.outbox)
+        frontend::startup_message(own.into_iter().chain(kind.iter().copied()).chain(PINNED), &mut link.outbox)
             .map_err(|e| WireError::unreadable("startup options that are too long", e))?;
         auth::authenticate(&mut link, options, socket.private).await?;
         loop {
@@ -209,6 +217,13 @@ impl Connection {
         let sql = format!("SELECT setting FROM pg_catalog.pg_settings WHERE name = {}", literal(name));
         let rows = self.query(&sql).await?;
         Ok(rows.first().and_then(|row| row.get(0)).map(str::to_owned))
+    }
+
+    /// Whether the server is a standby now.
+    pub async fn in_recovery(&mut self) -> Result<bool, WireError> {
+        let rows = self.query("SELECT pg_catalog.pg_is_in_recovery()").await?;
+        let answer = rows.first().and_then(|row| row.get(0)).map(|value| value == "t");
+        answer.ok_or_else(|| WireError::protocol("no answer to whether it is in recovery"))
     }
 
     /// Who the server is and how far its log goes.

@@ -9,6 +9,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::frame::FrameError;
+use crate::timeline::HistoryError;
 use crate::tls::TlsError;
 use crate::verdict::{self, Phase, Verdict};
 
@@ -22,6 +23,39 @@ pub enum Class {
     /// A programmer: this program or the peer broke the protocol.
     Bug,
 }
+
+/// Every word that [`WireError::halt_name`] can answer.
+pub const HALT_NAMES: &[&str] = &[
+    "authentication",
+    "bad_name",
+    "configuration_limit",
+    "conflict",
+    "connect_timeout",
+    "connection_lost",
+    "database_missing",
+    "lineage_changed",
+    "message_too_large",
+    "not_ready",
+    "peer_silent",
+    "permission",
+    "protocol",
+    "publication_missing",
+    "refused_command",
+    "result_too_large",
+    "server_error",
+    "server_resources",
+    "server_too_old",
+    "server_unavailable",
+    "slot_active",
+    "slot_exists",
+    "slot_invalidated",
+    "slot_missing",
+    "slot_unusable",
+    "stream_ended",
+    "tls",
+    "too_many_connections",
+    "wal_missing",
+];
 
 /// An error of the replication connection.
 ///
@@ -94,6 +128,8 @@ pub(crate) enum Kind {
     MessageTooLarge { near: walgate_core::Lsn },
     #[error("the source sent bytes that are no replication message")]
     Frame,
+    #[error("the source sent a timeline history that cannot be read; look at the newest .history file in its pg_wal")]
+    History,
     #[error("a text for the source holds a NUL byte, which Postgres cannot take; correct the configured name")]
     Nul,
 }
@@ -141,7 +177,7 @@ impl WireError {
             | Kind::Interrupted
             | Kind::SlotActive { .. } => Class::Retry,
             Kind::Server { phase, code, .. } => verdict::judge(*phase, code).class,
-            Kind::Protocol { .. } | Kind::Frame => Class::Bug,
+            Kind::Protocol { .. } | Kind::Frame | Kind::History => Class::Bug,
             _ => Class::Operator,
         }
     }
@@ -177,7 +213,7 @@ impl WireError {
             Kind::TooOld { .. } => "server_too_old",
             Kind::MessageTooLarge { .. } => "message_too_large",
             Kind::ResultTooLarge { .. } => "result_too_large",
-            Kind::Protocol { .. } | Kind::Frame => "protocol",
+            Kind::Protocol { .. } | Kind::Frame | Kind::History => "protocol",
         }
     }
 
@@ -241,6 +277,12 @@ impl From<FrameError> for WireError {
             FrameError::TooLong { near, .. } => Self::caused(Kind::MessageTooLarge { near }, error),
             _ => Self::caused(Kind::Frame, error),
         }
+    }
+}
+
+impl From<HistoryError> for WireError {
+    fn from(error: HistoryError) -> Self {
+        Self::caused(Kind::History, error)
     }
 }
 
@@ -323,5 +365,47 @@ mod tests {
         let error = WireError::io("reading", io::Error::other("the cause"));
         assert!(!error.to_string().contains("the cause"));
         assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "the cause");
+    }
+
+    /// The codes are those that the table itself spells, so that a line added there is met here.
+    #[test]
+    fn every_name_is_listed_and_every_listed_name_is_answered() {
+        use Phase::{Connect, Create, Drop, History, Identify, Query, Start, Stream};
+        let mut names = std::collections::BTreeSet::new();
+        for code in include_str!("verdict.rs").split('"').filter(|word| matches!(word.len(), 2 | 5)) {
+            let code = format!("{code:0<5}");
+            for phase in [Connect, Query, Identify, History, Create, Drop, Start, Stream] {
+                names.insert(verdict::judge(phase, &code).name);
+            }
+        }
+        let (doing, slot, after) = ("", String::new, Duration::ZERO);
+        for kind in [
+            Kind::Io { doing },
+            Kind::TimedOut { doing, after },
+            Kind::Closed { doing },
+            Kind::Silent { after },
+            Kind::Ended,
+            Kind::Interrupted,
+            Kind::Tls,
+            Kind::TlsRefused,
+            Kind::PasswordMissing,
+            Kind::PasswordExposed { method: "" },
+            Kind::AuthUnsupported { method: "" },
+            Kind::AuthUnproven,
+            Kind::SlotActive { slot: slot(), pid: None, application: None },
+            Kind::SlotInvalidated { slot: slot(), reason: slot() },
+            Kind::SlotMissing { slot: slot() },
+            Kind::TooOld { what: "", needs: 0, have: 0 },
+            Kind::SlotName,
+            Kind::ResultTooLarge { limit: 0 },
+            Kind::Protocol { what: "" },
+            Kind::MessageTooLarge { near: walgate_core::Lsn::ZERO },
+            Kind::Frame,
+            Kind::History,
+            Kind::Nul,
+        ] {
+            names.insert(WireError::from(kind).halt_name());
+        }
+        assert_eq!(names.into_iter().collect::<Vec<_>>(), HALT_NAMES);
     }
 }

@@ -35,6 +35,7 @@
 //! [`WireError`].
 
 mod auth;
+mod backend;
 mod backoff;
 mod chunk;
 mod config;
@@ -52,6 +53,7 @@ mod socket;
 mod stats;
 mod stream;
 mod thread;
+mod timeline;
 mod tls;
 mod verdict;
 
@@ -61,12 +63,13 @@ pub use config::{
     ConfigError, DEFAULT_CONNECT_TIMEOUT, DEFAULT_RECEIVE_BUFFER_BYTES, Host, SourceOptions, TlsMode, TlsOptions,
 };
 pub use connection::{Connection, Row, SystemIdentity};
-pub use error::{Class, WireError};
+pub use error::{Class, HALT_NAMES, WireError};
 pub use frame::{Frame, FrameError, Frames, MAX_STREAM_MESSAGE_BYTES};
 pub use pump::StreamEnd;
 pub use quote::{identifier, literal};
-pub use slot::{CreatedSlot, SlotInfo, SlotOptions};
+pub use slot::{CreatedSlot, PhysicalSlot, SlotInfo, SlotOptions};
 pub use stats::{PumpCounts, PumpStats};
 pub use stream::{CopyStream, StartOptions};
 pub use thread::{OwnThread, Panicked, own_thread};
+pub use timeline::{HistoryError, TimelineHistory};
 pub use tls::{TlsError, client_config};

@@ -52,6 +52,8 @@ pub struct SlotInfo {
     pub active_pid: Option<i32>,
     /// The application name of that session, when this role may see it.
     pub active_application: Option<String>,
+    /// The role of that session, when this role may see it.
+    pub active_role: Option<String>,
     /// Log from here on is kept for it; `None` while it is being created or after it was lost.
     pub restart_lsn: Option<Lsn>,
     /// The last flush position it was told; `None` while it is still being created.
@@ -60,7 +62,8 @@ pub struct SlotInfo {
     pub wal_status: Option<String>,
     /// Bytes of log that can still be written before it is in danger; `None` without `max_slot_wal_keep_size`.
     pub safe_wal_size: Option<i64>,
-    /// Whether recovery on a standby conflicted with it; `None` before Postgres 16.
+    /// Whether recovery on a standby conflicted with it (16 does not tell that from lost log there); `None` before
+    /// Postgres 16, false on a primary.
     pub conflicting: Option<bool>,
     /// Why it cannot be used any more; `None` while it can, and before Postgres 17.
     pub invalidation_reason: Option<String>,
@@ -70,16 +73,29 @@ pub struct SlotInfo {
     pub synced: Option<bool>,
 }
 
+/// A physical slot: what a standby holds on its upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PhysicalSlot {
+    /// Its name.
+    pub name: String,
+    /// A standby uses it now.
+    pub active: bool,
+    /// What its standby has confirmed; log from here on is kept for it. `None` before it was first used.
+    pub restart_lsn: Option<Lsn>,
+}
+
 impl SlotInfo {
     /// Why it can never be read again, in the server's words; `None` when it can.
     pub fn invalidated(&self) -> Option<&str> {
         if let Some(reason) = &self.invalidation_reason {
             return Some(reason);
         }
-        if self.wal_status.as_deref() == Some("lost") {
-            return Some("wal_removed");
+        // 16 calls such a slot lost, too, and 15 knows but the one reason.
+        if self.conflicting == Some(true) {
+            return Some("conflicting");
         }
-        (self.conflicting == Some(true)).then_some("conflicting")
+        (self.wal_status.as_deref() == Some("lost")).then_some("wal_removed")
     }
 }
 
@@ -117,6 +133,22 @@ impl Connection {
     pub async fn slots(&mut self) -> Result<Vec<SlotInfo>, WireError> {
         let sql = slots_query(self.server_version(), None);
         self.query(&sql).await?.iter().map(slot_of).collect()
+    }
+
+    /// All physical slots of the cluster, by name.
+    pub async fn physical_slots(&mut self) -> Result<Vec<PhysicalSlot>, WireError> {
+        let sql = "SELECT slot_name, active, restart_lsn FROM pg_catalog.pg_replication_slots \
+                   WHERE slot_type = 'physical' ORDER BY 1";
+        let rows = self.query(sql).await?;
+        let read = |row: &Row| {
+            Some(PhysicalSlot {
+                name: row.get(0)?.to_owned(),
+                active: row.get(1)? == "t",
+                restart_lsn: row.get(2).map(str::parse).transpose().ok()?,
+            })
+        };
+        let slots: Option<Vec<_>> = rows.iter().map(read).collect();
+        slots.ok_or_else(|| WireError::protocol("an unreadable description of a physical slot"))
     }
 
     /// Makes an error about a slot say what the slot's own state says; the error as it was when that shows nothing.
@@ -172,11 +204,12 @@ fn slots_query(major: u32, name: Option<&str>) -> String {
     let filter = name.map(|name| format!(" AND s.slot_name::text = {}", literal(name))).unwrap_or_default();
     format!(
         "SELECT s.slot_name, s.plugin, s.database, s.temporary, s.active, s.active_pid, a.application_name, \
-         s.restart_lsn, s.confirmed_flush_lsn, s.wal_status, s.safe_wal_size, {}, {}, {}, {} \
+         s.restart_lsn, s.confirmed_flush_lsn, s.wal_status, s.safe_wal_size, {}, {}, {}, {}, a.usename \
          FROM pg_catalog.pg_replication_slots s \
          LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid \
          WHERE s.slot_type = 'logical'{filter} ORDER BY 1",
-        since(16, "s.conflicting"),
+        // 16 says so of every slot that was invalidated; what is not a standby has nothing to conflict with.
+        since(16, "s.conflicting AND pg_catalog.pg_is_in_recovery()"),
         since(17, "s.invalidation_reason"),
         since(17, "s.failover"),
         since(17, "s.synced"),
@@ -196,6 +229,7 @@ fn slot_of(row: &Row) -> Result<SlotInfo, WireError> {
             active: flag(4)?,
             active_pid: row.get(5).map(str::parse).transpose().ok()?,
             active_application: text(6),
+            active_role: text(15),
             restart_lsn: lsn(7).ok()?,
             confirmed_flush: lsn(8).ok()?,
             wal_status: text(9),
@@ -224,7 +258,7 @@ mod tests {
         );
         assert_eq!(create_command("s", all, 16).unwrap_err().halt_name(), "server_too_old");
         assert!(!slots_query(15, None).contains("conflicting"));
-        assert!(slots_query(16, None).contains("s.conflicting, NULL"));
+        assert!(slots_query(16, None).contains("pg_is_in_recovery(), NULL"));
         assert!(slots_query(17, Some("it's")).contains("= 'it''s'"));
     }
 

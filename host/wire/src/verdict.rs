@@ -14,6 +14,8 @@ pub(crate) enum Phase {
     Query,
     /// IDENTIFY_SYSTEM.
     Identify,
+    /// TIMELINE_HISTORY.
+    History,
     /// CREATE_REPLICATION_SLOT.
     Create,
     /// DROP_REPLICATION_SLOT.
@@ -31,6 +33,7 @@ impl Phase {
             Self::Connect => "connecting to the source",
             Self::Query => "asking the source for its state",
             Self::Identify => "identifying the source",
+            Self::History => "reading the timeline history of the source",
             Self::Create => "creating the replication slot",
             Self::Drop => "dropping the replication slot",
             Self::Start => "starting replication",
@@ -103,6 +106,12 @@ pub(crate) fn judge(phase: Phase, code: &str) -> Verdict {
             Operator,
             "wal_missing",
             "the log from the slot's position on is gone: drop the slot, create a new one and copy the tables again",
+        ),
+        ("58P01", _, Phase::History) => verdict(
+            Operator,
+            "lineage_changed",
+            "the source was promoted or restored and has lost the file that says from what: without it, positions of its past \
+             cannot be carried over. Put the .history file back into pg_wal, or begin anew",
         ),
         ("58030", ..) => {
             verdict(Retry, "server_resources", "the source could not read or write its disk; it is tried again")

@@ -2,9 +2,9 @@
 
 use walgate_core::Lsn;
 use walgate_harness::{Cluster, majors};
-use walgate_wire::{Class, SlotOptions, identifier};
+use walgate_wire::{Class, Connection, SlotOptions, identifier};
 
-use crate::support::{connect, prepare, pump, start, start_options, wait_active};
+use crate::support::{connect, options, prepare, pump, start, start_options, wait_active};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn create_inspect_and_drop_on_every_version() {
@@ -55,6 +55,62 @@ async fn a_slot_in_use_names_its_reader() {
     assert_eq!((error.halt_name(), error.class(), error.active_pid()), ("slot_active", Class::Retry, slot.active_pid));
     assert!(error.to_string().contains("walgate"), "{error}");
     first.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kf_036_only_a_session_of_ours_is_ended() {
+    for major in majors() {
+        let cluster = Cluster::start(major).unwrap();
+        prepare(&cluster).await.unwrap();
+        let reading = pump(start(&cluster).await, 1 << 20);
+        wait_active(&cluster, true).await.unwrap();
+        let pid = connect(&cluster).await.slot("s").await.unwrap().unwrap().active_pid.unwrap();
+        assert!(connect(&cluster).await.last_reply(pid).await.unwrap().is_some());
+
+        let mut other_name = options(&cluster);
+        other_name.application_name = "someone else".to_owned();
+        cluster.execute("postgres", "CREATE ROLE r SUPERUSER REPLICATION LOGIN").await.unwrap();
+        let mut other_role = options(&cluster);
+        other_role.user = "r".to_owned();
+        for other in [other_name, other_role] {
+            let mut connection = Connection::connect(&other).await.unwrap();
+            assert!(!connection.terminate(pid).await.unwrap(), "{} {}", other.application_name, other.user);
+            assert!(connection.slot("s").await.unwrap().unwrap().active);
+        }
+        let mut ours = connect(&cluster).await;
+        assert!(!ours.terminate(0).await.unwrap() && !ours.terminate(-1).await.unwrap());
+        assert!(ours.terminate(pid).await.unwrap());
+        assert_eq!(reading.end().await.unwrap_err().sqlstate(), Some("57P01"));
+        wait_active(&cluster, false).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ordinary_session_and_a_standby_tell_what_they_are() {
+    for major in majors() {
+        let cluster = Cluster::start(major).unwrap();
+        cluster.execute("postgres", "CREATE ROLE plain LOGIN").await.unwrap();
+        let mut plain = options(&cluster);
+        plain.user = "plain".to_owned();
+        assert_eq!(Connection::connect(&plain).await.unwrap_err().halt_name(), "permission");
+        assert!(!Connection::connect_sql(&plain).await.unwrap().in_recovery().await.unwrap());
+
+        let standby = cluster.standby(&[]).await.unwrap();
+        assert!(connect(&standby).await.in_recovery().await.unwrap());
+        let slots = connect(&cluster).await.physical_slots().await.unwrap();
+        assert_eq!((slots.len(), slots[0].active), (1, true), "{slots:?}");
+        assert!(slots[0].restart_lsn.is_some());
+        assert_eq!(connect(&cluster).await.timeline_history(1).await.unwrap().switch_point(1), None);
+
+        standby.promote().await.unwrap();
+        let mut connection = connect(&standby).await;
+        let identity = connection.identify_system().await.unwrap();
+        let history = connection.timeline_history(identity.timeline).await.unwrap();
+        assert_eq!((identity.timeline, history.timeline(), history.switch_point(2)), (2, 2, None));
+        assert!(history.switch_point(1).is_some_and(|fork| fork <= identity.xlog_pos && fork > Lsn::ZERO));
+        let error = connection.timeline_history(9).await.unwrap_err();
+        assert_eq!((error.class(), error.halt_name()), (Class::Operator, "lineage_changed"), "{error}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,10 +1,7 @@
 //! A sink that writes one JSON line a change into the granted output `changes`.
 //!
 //! Holds: the sink and its buffer. Refuses to keep a file or a position: the host cuts the output back to its checkpoint
-//! after a crash, so a line is neither lost nor written twice. Read next: `line.rs`, which says what a line holds.
-
-mod json;
-mod line;
+//! after a crash, so a line is neither lost nor written twice. Read next: `change-json`, which says what a line holds.
 
 use walgate_sdk::{Batch, Context, Description, Failure, Opened, Receipt, Sink, TableRequest, export_sink, host};
 
@@ -36,7 +33,8 @@ impl Sink for Ndjson {
     fn deliver(&mut self, batch: &Batch) -> Result<Receipt, Failure> {
         self.buffer.clear();
         for change in batch.rows() {
-            line::write(&mut self.buffer, &change);
+            change_json::write(&mut self.buffer, &change);
+            self.buffer.push(b'\n');
             if self.buffer.len() >= APPEND_BYTES {
                 self.hand_over()?;
             }

@@ -185,6 +185,6 @@ fn group_defect(group: &raw::ChangeGroup, relation: &Relation) -> Option<&'stati
         if usize::from(column.index) >= relation.columns.len() {
             return Some("a column the relation does not have");
         }
-        column::defect(column, group.ordinals.len())
+        column::defect(column.presence.as_deref(), &column.values, group.ordinals.len())
     })
 }

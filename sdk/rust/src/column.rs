@@ -159,8 +159,8 @@ fn slot(ends: &[u32], row: usize) -> Option<std::ops::Range<usize>> {
 }
 
 /// What is wrong with a column of a group of `rows` rows, if anything.
-pub(crate) fn defect(column: &raw::Column, rows: usize) -> Option<&'static str> {
-    if let Some(presence) = &column.presence {
+pub(crate) fn defect(presence: Option<&[u8]>, values: &raw::Values, rows: usize) -> Option<&'static str> {
+    if let Some(presence) = presence {
         if presence.len() != rows {
             return Some("presence has not one code a row");
         }
@@ -168,7 +168,7 @@ pub(crate) fn defect(column: &raw::Column, rows: usize) -> Option<&'static str> 
             return Some("an unknown presence code");
         }
     }
-    let slots = match &column.values {
+    let slots = match values {
         raw::Values::Boolean(v) => v.len(),
         raw::Values::Int16(v) => v.len(),
         raw::Values::Int32(v) | raw::Values::DateDays(v) => v.len(),
@@ -210,8 +210,7 @@ mod tests {
 
     #[track_caller]
     fn check(presence: Option<&[u8]>, values: raw::Values, rows: usize, expect: Option<&str>) {
-        let column = raw::Column { index: 0, presence: presence.map(<[u8]>::to_vec), values };
-        assert_eq!(defect(&column, rows), expect);
+        assert_eq!(defect(presence, &values, rows), expect);
     }
 
     #[test]

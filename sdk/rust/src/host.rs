@@ -1,4 +1,4 @@
-//! What the host does for a plugin: log, metrics, state, outputs, settings, secrets, lookups, rows.
+//! What the host does for a plugin: log, metrics, state, outputs, settings, secrets, lookups, rows, requests over HTTP.
 //!
 //! Holds: one function a call, with one fault type for all. Refuses to know what is granted: the host answers that at
 //! call time. In a native test the same functions reach the double of [`crate::testing`]. Read next:
@@ -8,6 +8,10 @@
 use crate::bindings::walgate::{cdc::rows as rows_backend, host as backend};
 #[cfg(not(target_arch = "wasm32"))]
 use crate::testing::double::{self as backend, rows as rows_backend};
+
+pub mod http;
+#[cfg(target_arch = "wasm32")]
+mod http_wasi;
 
 /// The host did not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -128,17 +132,81 @@ pub mod replica {
 }
 
 /// Rows into a granted Postgres target, inside the host's own transaction.
+///
+/// ```
+/// use walgate_sdk::{
+///     Batch, Cell, Cells, Context, Description, Failure, Opened, Operation, Receipt, RowSet, Sink, TableRequest, Value,
+///     export_sink, host,
+/// };
+///
+/// struct Copy;
+///
+/// impl Sink for Copy {
+///     fn describe() -> Description {
+///         Description::new("copy", "0.1.0").table(TableRequest::all()).capability("rows:orders").capability("rows:ledger")
+///     }
+///
+///     fn open(_: &Context) -> Result<Opened<Self>, Failure> {
+///         Ok(Copy.into())
+///     }
+///
+///     fn deliver(&mut self, batch: &Batch) -> Result<Receipt, Failure> {
+///         // As it is, under the names of its own columns.
+///         let sets: Vec<_> = batch.groups().map(|group| RowSet::of_group("orders", group, group.relation())).collect();
+///         host::rows::apply(&sets)?;
+///         // Something else: one line a batch.
+///         let count = Cell::Value(Value::Int64(batch.row_count() as i64));
+///         let line = RowSet::new("ledger", Operation::Insert)
+///             .ordinals([0])
+///             .after(Cells::collect("batch", [Cell::Value(Value::Text(batch.id()))])?)
+///             .after(Cells::collect("rows", [count])?);
+///         host::rows::apply(&[line])?;
+///         Ok(Receipt::durable())
+///     }
+/// }
+///
+/// export_sink!(Copy);
+///
+/// use walgate_sdk::{cells, testing::{BatchBuilder, Host, Table}};
+///
+/// let orders = Table::new("public", "orders").key("id", "int8");
+/// let batch = BatchBuilder::new("b-1").transaction(1).insert(&orders, cells![7i64]).build();
+/// let mut run = Host::new().grant_asked::<Copy>().open::<Copy>()?;
+/// run.deliver(&batch)?;
+/// let targets: Vec<_> = run.rows().iter().flatten().map(|set| set.target.clone()).collect();
+/// assert_eq!(targets, ["orders", "ledger"]);
+/// # Ok::<(), Failure>(())
+/// ```
 pub mod rows {
     use super::{Fault, rows_backend};
     pub use crate::bindings::walgate::cdc::change::{ByteValues, TextValues, Values};
-    pub use crate::bindings::walgate::cdc::rows::{Cells, RowSet};
+    pub use crate::rows::{Cells, RowSet};
+    use crate::{Operation, Relation};
 
-    /// Stages all sets, merged by ordinal; answers how many rows were staged.
+    /// Stages all sets, merged by ordinal, so that the result is what row by row application would give; answers how many
+    /// rows were staged. Only [`crate::Sink::deliver`] and [`crate::Sink::flush`] may. A call is taken whole or not at all.
+    ///
+    /// # Errors
+    /// `not-granted` (target, operation or column), `outside-delivery`, `over-limit`, `invalid-rows`.
     pub fn apply(sets: &[RowSet]) -> Result<u64, Fault> {
         rows_backend::apply(sets).map_err(|fault| Fault {
             call: "rows.apply",
             code: fault.code,
             retryable: fault.retryable,
+        })
+    }
+
+    /// Whether the grant lets this plugin write the columns of `relation` to a target, by any operation on rows. May be asked in
+    /// any call but `describe`, so a sink can decline a table in [`crate::Sink::relation_changed`], before its first row.
+    pub fn is_granted(target: &str, relation: &Relation) -> bool {
+        // Grants are looked at first, and a set without rows changes nothing, wherever it is applied.
+        let columns = || relation.columns.iter().map(|column| Cells::new(&column.name, Values::Int16(Vec::new())));
+        // A truncate names no column, so it says nothing about them.
+        [Operation::Insert, Operation::Read, Operation::Update, Operation::Delete].into_iter().any(|operation| {
+            let mut set = RowSet::new(target, operation);
+            let side = if operation == Operation::Delete { &mut set.before } else { &mut set.after };
+            side.extend(columns());
+            !rows_backend::apply(&[set]).is_err_and(|fault| fault.code == "not-granted")
         })
     }
 }

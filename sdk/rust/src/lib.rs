@@ -96,6 +96,7 @@ pub mod host;
 mod outcome;
 mod relation;
 mod row;
+mod rows;
 mod sink;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod testing;
@@ -107,6 +108,7 @@ pub use column::{BytesColumn, Column, ColumnValues, NOT_SENT, NULL, TextColumn, 
 pub use outcome::{Disposition, Failure, Receipt};
 pub use relation::{ColumnInfo, Operation, Position, Relation, SchemaVersion, SnapshotChunk, Transaction};
 pub use row::{Change, Changes, Image, Message, Row};
+pub use rows::{Cells, MixedCells, RowSet, Values};
 pub use sink::{Context, Description, Opened, Sink, TableRequest, Verdict};
 pub use value::{Cell, CellError, FromCell, Value};
 #[doc(hidden)]

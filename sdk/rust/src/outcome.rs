@@ -7,6 +7,7 @@ use std::fmt;
 
 use crate::bindings::walgate::cdc::outcome as raw;
 use crate::host::Fault;
+use crate::rows::MixedCells;
 use crate::value::CellError;
 
 pub use raw::Disposition;
@@ -95,6 +96,13 @@ impl std::error::Error for Failure {}
 impl From<CellError> for Failure {
     fn from(error: CellError) -> Self {
         Self::halt("unexpected-cell").message(error.to_string())
+    }
+}
+
+/// Rows that the plugin put together wrongly stop it: repeating the batch would not change them.
+impl From<MixedCells> for Failure {
+    fn from(error: MixedCells) -> Self {
+        Self::halt("mixed-cells").message(error.to_string())
     }
 }
 

@@ -91,7 +91,7 @@ impl Description {
         self
     }
 
-    /// Asks for a capability: `log`, `metrics`, `state`, `output:NAME`, `rows:TARGET`, ….
+    /// Asks for a capability: `log`, `metrics`, `state`, `http`, `output:NAME`, `rows:TARGET`, ….
     #[must_use]
     pub fn capability(mut self, name: impl Into<String>) -> Self {
         self.raw.capabilities.push(name.into());

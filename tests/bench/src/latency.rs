@@ -17,6 +17,7 @@ use walgate_harness::{wait_until, walgate_bin};
 use crate::commits::Commits;
 use crate::figures::{Spread, percentile, ratio};
 use crate::options::Options;
+use crate::site::Setup;
 use crate::source::{DEADLINE, Source, Transport};
 use crate::walgate_run::Runner;
 use crate::{note, recvlogical};
@@ -24,7 +25,7 @@ use crate::{note, recvlogical};
 /// Transactions a second.
 const RATE: u32 = 1_000;
 /// Transactions before the clock counts: caches fill, relations are announced.
-const WARM_UP: usize = 500;
+pub(crate) const WARM_UP: usize = 500;
 /// Times each side is measured; a side runs for seconds, so a percentile of one run has thousands of values.
 const ROUNDS: usize = 3;
 /// Seconds of one side in a full and in a quick run.
@@ -70,6 +71,7 @@ pub(crate) async fn measure(
     let publication = source.publish(&table, &tables).await?;
     let seconds = if options.quick { QUICK_SECONDS } else { FULL_SECONDS };
     let writer = Writer { client: source.connect().await?, table, count: (RATE * seconds) as usize };
+    let setup = Setup::counter(&tables, source.state_url(transport));
     let (mut theirs, mut ours) = (Vec::new(), Vec::new());
     for round in 1..=ROUNDS {
         note(&format!("latency over {}, round {round} of {ROUNDS}", transport.name()));
@@ -78,7 +80,7 @@ pub(crate) async fn measure(
         command.args(["-f", "-"]);
         theirs.push(side(source, &writer, &slot, Printed::start_out(command)?).await?);
         let slot = source.create_slot().await?;
-        let site = runner.site(source, transport, &slot, &publication, &tables, "debug")?;
+        let site = runner.site(source, transport, &setup, &slot, &publication, "debug")?;
         let mut command = Command::new(walgate_bin()?);
         command.args(["run", "--config"]).arg(site.config());
         ours.push(side(source, &writer, &slot, Printed::start_err(command)?).await?);
@@ -119,15 +121,19 @@ fn micros(from: Instant, to: Instant) -> f64 {
 }
 
 /// Writes one-row transactions.
-struct Writer {
+pub(crate) struct Writer {
     client: Client,
     table: String,
     count: usize,
 }
 
 impl Writer {
+    pub(crate) fn new(client: Client, table: String) -> Self {
+        Self { client, table, count: 0 }
+    }
+
     /// One transaction each thousandth of a second; the moments at which the commits returned.
-    async fn paced(&self, count: usize) -> Result<Vec<Instant>> {
+    pub(crate) async fn paced(&self, count: usize) -> Result<Vec<Instant>> {
         let sql = format!("INSERT INTO {0} SELECT coalesce(max(id), 0) + 1, 'a name' FROM {0}", self.table);
         let insert = self.client.prepare(&sql).await.context("cannot prepare the insert")?;
         let mut committed = Vec::with_capacity(count);
@@ -142,7 +148,7 @@ impl Writer {
 }
 
 /// A process whose output tells which rows it has taken, and when each was told.
-struct Printed {
+pub(crate) struct Printed {
     child: Child,
     seen: Arc<Mutex<Vec<Instant>>>,
 }
@@ -158,7 +164,7 @@ impl Printed {
     }
 
     /// walgate, which logs to standard error: as many rows as a line tells.
-    fn start_err(mut command: Command) -> Result<Self> {
+    pub(crate) fn start_err(mut command: Command) -> Result<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().context("cannot start walgate")?;
         let pipe = child.stderr.take().context("its log is not here")?;
@@ -177,7 +183,7 @@ impl Printed {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    fn still_runs(&mut self) -> Result<()> {
+    pub(crate) fn still_runs(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
             Some(status) => bail!("a sink ended with {status}"),
@@ -185,7 +191,7 @@ impl Printed {
     }
 
     /// The moments of all rows once there are that many.
-    async fn wait_for(&mut self, count: usize) -> Result<Vec<Instant>> {
+    pub(crate) async fn wait_for(&mut self, count: usize) -> Result<Vec<Instant>> {
         wait_until(DEADLINE, "the sink has every row", async || {
             self.still_runs()?;
             Ok(self.count() >= count)
@@ -194,7 +200,7 @@ impl Printed {
         Ok(self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
-    fn end(&mut self) -> Result<()> {
+    pub(crate) fn end(&mut self) -> Result<()> {
         self.child.kill().context("a sink cannot be ended")?;
         self.child.wait().context("a sink did not end")?;
         Ok(())

@@ -1,16 +1,20 @@
 //! What was measured, for people and for machines.
 //!
-//! Holds: goals and bars, the table, the JSON. A figure over its bar is marked, never an error.
+//! Holds: goals and bars against `pg_recvlogical`, the tables, the JSON. A figure over its bar is marked, never an error.
 //! Never knows: how a figure came about.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use crate::comparison::Comparison;
 use crate::figures::{Spread, ratio};
 use crate::latency::Latency;
+use crate::layout::{cell, insert, short, table, words};
 use crate::source::Transport;
+use crate::swap::Swaps;
 use crate::throughput::Measured;
 
 /// Where we want to be, and what must not be exceeded; streaming time as a multiple of `pg_recvlogical`'s.
@@ -22,6 +26,8 @@ struct Target {
 
 /// The p99 of the latency as a multiple of `pg_recvlogical`'s.
 const LATENCY: Target = Target { goal: 1.5, bar: 2.0 };
+/// Milliseconds in which nothing is delivered while a version takes over, at most.
+const SWAP_GOAL_MS: f64 = 50.0;
 /// CPU with the sandbox as a multiple of that without: a goal, no bar.
 const SANDBOX_GOAL: f64 = 1.05;
 
@@ -45,20 +51,39 @@ impl Target {
     }
 }
 
+/// A part whose sides are compared with each other.
+#[derive(Debug)]
+pub(crate) struct Compared {
+    /// Its name in JSON.
+    pub(crate) part: &'static str,
+    /// What the table says, for people.
+    pub(crate) about: &'static str,
+}
+
 /// Everything that was measured so far.
 #[derive(Debug)]
 pub(crate) struct Report {
     server: String,
     rounds: usize,
     measured: Vec<Measured>,
+    compared: Vec<(&'static Compared, Vec<Comparison>)>,
     latency: Vec<Latency>,
+    swaps: Option<Swaps>,
     skipped: Vec<String>,
 }
 
 impl Report {
     /// Nothing yet, on a server of that version.
     pub(crate) fn new(server: String, rounds: usize) -> Self {
-        Self { server, rounds, measured: Vec::new(), latency: Vec::new(), skipped: Vec::new() }
+        Self {
+            server,
+            rounds,
+            measured: Vec::new(),
+            compared: Vec::new(),
+            latency: Vec::new(),
+            swaps: None,
+            skipped: Vec::new(),
+        }
     }
 
     /// Adds a workload.
@@ -66,9 +91,22 @@ impl Report {
         self.measured.extend(measured);
     }
 
+    /// Adds a workload of a part.
+    pub(crate) fn add_comparison(&mut self, part: &'static Compared, comparison: Comparison) {
+        match self.compared.iter_mut().find(|(known, _)| known.part == part.part) {
+            Some((_, comparisons)) => comparisons.push(comparison),
+            None => self.compared.push((part, vec![comparison])),
+        }
+    }
+
     /// Adds a latency.
     pub(crate) fn add_latency(&mut self, latency: Latency) {
         self.latency.push(latency);
+    }
+
+    /// Sets the exchanges.
+    pub(crate) fn add_swaps(&mut self, swaps: Swaps) {
+        self.swaps = Some(swaps);
     }
 
     /// Says that a side is missing, and why.
@@ -76,12 +114,15 @@ impl Report {
         self.skipped.push(what);
     }
 
-    /// One object a workload and transport, then one a latency. A figure is the median of its rounds; its smallest and
+    /// One object a workload and transport, then one a ratio of the other parts, then one a latency. A figure is the median of its rounds; its smallest and
     /// largest stand beside it under the same name with `_range`.
     pub(crate) fn json(&self) -> Value {
         let workloads = self.measured.iter().map(|measured| workload_json(measured, &self.server));
         let latencies = self.latency.iter().map(|latency| latency_json(latency, &self.server));
-        Value::Array(workloads.chain(latencies).collect())
+        let compared = self.compared.iter().flat_map(|(part, all)| all.iter().map(move |one| (part.part, one)));
+        let compared = compared.flat_map(|(part, one)| one.json(part, &self.server));
+        let swaps = self.swaps.iter().map(|swaps| swaps_json(swaps, &self.server));
+        Value::Array(workloads.chain(compared).chain(latencies).chain(swaps).collect())
     }
 }
 
@@ -178,42 +219,25 @@ fn latency_json(latency: &Latency, server: &str) -> Value {
     Value::Object(object)
 }
 
+fn swaps_json(swaps: &Swaps, server: &str) -> Value {
+    let mut object = head("swap", Transport::Tcp, server);
+    object.insert("verdict".into(), json!(swap_verdict(swaps)));
+    insert(&mut object, "pause_ms", swaps.pause);
+    insert(&mut object, "gap_ms", swaps.gap);
+    Value::Object(object)
+}
+
+fn swap_verdict(swaps: &Swaps) -> &'static str {
+    match swaps.pause {
+        None => "not measured",
+        Some(pause) if pause.max <= SWAP_GOAL_MS => "goal met",
+        Some(_) => "OVER THE GOAL",
+    }
+}
+
 fn head(workload: &str, transport: Transport, server: &str) -> Map<String, Value> {
     let pairs = [("workload", workload), ("transport", transport.name()), ("server", server)];
     pairs.into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect()
-}
-
-fn insert(object: &mut Map<String, Value>, name: &str, spread: Option<Spread>) {
-    object.insert(name.to_owned(), json!(spread.map(|spread| spread.median)));
-    object.insert(format!("{name}_range"), json!(spread.map(|spread| [spread.min, spread.max])));
-}
-
-/// A median with its range, or a dash.
-fn cell(spread: Option<Spread>, digits: usize) -> String {
-    spread.map_or("-".to_owned(), |s| format!("{:.digits$} ({:.digits$}-{:.digits$})", s.median, s.min, s.max))
-}
-
-/// A median alone, or a dash.
-fn short(spread: Option<Spread>, digits: usize) -> String {
-    spread.map_or("-".to_owned(), |s| format!("{:.digits$}", s.median))
-}
-
-/// Columns as wide as their widest cell.
-fn table(f: &mut fmt::Formatter<'_>, rows: &[Vec<String>]) -> fmt::Result {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    for row in rows {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        writeln!(f, "  {}", cells.join("  ").trim_end())?;
-    }
-    Ok(())
-}
-
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
 }
 
 impl fmt::Display for Report {
@@ -223,14 +247,14 @@ impl fmt::Display for Report {
             "Postgres {}, {} rounds, sides alternating; median (smallest-largest)\n",
             self.server, self.rounds
         )?;
-        self.times(f)?;
-        self.costs(f)?;
-        self.latencies(f)?;
-        for (index, measured) in self.measured.iter().enumerate() {
-            if !self.measured.iter().take(index).any(|earlier| earlier.workload == measured.workload) {
-                writeln!(f, "{}: {}", measured.workload, measured.about)?;
-            }
+        if !self.measured.is_empty() {
+            self.times(f)?;
+            self.costs(f)?;
         }
+        self.comparisons(f)?;
+        self.latencies(f)?;
+        self.exchanges(f)?;
+        self.workloads(f)?;
         self.skipped.iter().try_for_each(|what| writeln!(f, "SKIPPED {what}"))
     }
 }
@@ -326,6 +350,24 @@ impl Report {
         writeln!(f)
     }
 
+    fn comparisons(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (part, comparisons) in &self.compared {
+            writeln!(f, "{}", part.about)?;
+            let lines = comparisons.iter().flat_map(Comparison::lines);
+            table(f, &std::iter::once(words(&Comparison::HEAD)).chain(lines).collect::<Vec<_>>())?;
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+
+    /// Each workload once; in a quick run the parts have it in different sizes.
+    fn workloads(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let compared = self.compared.iter().flat_map(|(_, all)| all).map(|one| (one.workload, &one.about));
+        let measured = self.measured.iter().map(|one| (one.workload, &one.about));
+        let all: BTreeSet<_> = measured.chain(compared).collect();
+        all.into_iter().try_for_each(|(workload, about)| writeln!(f, "{workload}: {about}"))
+    }
+
     fn latencies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.latency.is_empty() {
             return Ok(());
@@ -349,6 +391,17 @@ impl Report {
                 LATENCY.verdict(latency.ratio_p99).to_owned(),
             ]);
         }
+        table(f, &rows)?;
+        writeln!(f)
+    }
+
+    fn exchanges(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(swaps) = &self.swaps else { return Ok(()) };
+        writeln!(f, "Another version of a plugin takes over under 1,000 one-row transactions a second, milliseconds:")?;
+        let rows = vec![
+            words(&["", "pause", "longest time between two deliveries", ""]),
+            vec!["swap".to_owned(), cell(swaps.pause, 1), cell(swaps.gap, 1), swap_verdict(swaps).to_owned()],
+        ];
         table(f, &rows)?;
         writeln!(f)
     }

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use walgate_core::Cursor;
 use walgate_core::assemble::Assembler;
+use walgate_core::grant::rules::Rules;
 use walgate_core::grant::{Columns, Grant, Operations, TableGrant};
 use walgate_core::minimize::{Bounds, Item, Minimizer};
 use walgate_harness::guest;
@@ -104,6 +105,7 @@ fn grant(tables: &[String]) -> Grant {
         required: Vec::new(),
         operations: Operations::ALL,
         allow_new_columns: false,
+        rules: Rules::default(),
     };
     Grant { tables: tables.iter().map(table).collect(), message_prefixes: Vec::new() }
 }

@@ -24,7 +24,7 @@ pub(crate) const MARKER: &str = "marker";
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Checkpoints and vacuum of the server would hit one side and not the other.
-const SETTINGS: &[(&str, &str)] = &[
+pub(crate) const SETTINGS: &[(&str, &str)] = &[
     ("shared_buffers", "256MB"),
     ("max_wal_size", "64GB"),
     ("checkpoint_timeout", "1d"),
@@ -76,6 +76,17 @@ pub(crate) struct Walsender {
     pub(crate) pid: u32,
     /// When it was first seen on its slot.
     pub(crate) seen: Instant,
+}
+
+/// For each table how many rows it holds, and a sum over hashes of them: equal where the rows are, in any order.
+pub(crate) async fn contents(client: &Client, tables: &[String]) -> Result<Vec<String>> {
+    let mut all = Vec::new();
+    for table in tables {
+        let sql = format!("SELECT concat(count(*), ' rows, ', sum(hashtextextended(t::text, 0))) FROM {table} t");
+        let row = client.query_one(&sql, &[]).await.with_context(|| format!("cannot read table {table}"))?;
+        all.push(row.get(0));
+    }
+    Ok(all)
 }
 
 /// The cluster.
@@ -130,6 +141,11 @@ impl Source {
         }
     }
 
+    /// What tables hold now; see [`contents`].
+    pub(crate) async fn contents(&self, tables: &[String]) -> Result<Vec<String>> {
+        contents(&self.client, tables).await
+    }
+
     /// Another connection to the database that is read.
     pub(crate) async fn connect(&self) -> Result<Client> {
         self.cluster.client(DATABASE).await
@@ -153,6 +169,14 @@ impl Source {
         // Readers that stop at a position need the log to reach beyond it, and to be written out.
         self.run("INSERT INTO unread VALUES (1)").await?;
         Ok(Stretch { slot, publication, tables, rows: workload.rows + 1, before_last, end })
+    }
+
+    /// Drops what a workload has left, so that another part can write it again.
+    pub(crate) async fn forget(&self, stretch: &Stretch) -> Result<()> {
+        self.drop_slot(&stretch.slot).await?;
+        self.run(&format!("DROP PUBLICATION {}", stretch.publication)).await?;
+        let tables: Vec<&str> = stretch.tables.iter().map(String::as_str).filter(|table| *table != MARKER).collect();
+        self.run(&format!("DROP TABLE {}", tables.join(", "))).await
     }
 
     /// Makes a publication of these tables; its name. It must be there before the slot that reads under it.

@@ -60,7 +60,7 @@ impl Measured {
 /// Measures a workload over every transport.
 pub(crate) async fn measure(
     source: &Source,
-    runner: &mut Runner,
+    runner: &Runner,
     peer: Option<&Path>,
     workload: &Workload,
     options: &Options,
@@ -98,14 +98,14 @@ pub(crate) async fn measure(
             sandbox,
         });
     }
-    source.drop_slot(&stretch.slot).await?;
+    source.forget(&stretch).await?;
     Ok(measured)
 }
 
 /// Each side once. walgate runs between the two readers it is compared with most.
 async fn round(
     source: &Source,
-    runner: &mut Runner,
+    runner: &Runner,
     peer: Option<&Path>,
     stretch: &Stretch,
     transport: Transport,

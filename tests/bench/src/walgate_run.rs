@@ -1,28 +1,27 @@
-//! walgate itself, the real binary with the counting plugin, reading one stretch.
+//! walgate itself, the real binary, reading one stretch.
 //!
-//! Holds: its folders and configuration, and when it has come to the end: the end of the stretch is acknowledged, so the
-//! last batch is durable in plugin and checkpoint. Never knows: how it does that.
-//! Read next: `pass.rs`.
+//! Holds: starting, following and ending it, and when it has come to the end: unless the caller knows better, when the
+//! end of the stretch is acknowledged, so the last batch is durable in plugin and checkpoint. Never knows: how it does
+//! that. Read next: `site.rs`, `pass.rs`.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 use walgate_core::Lsn;
-use walgate_harness::{Walgate, free_port, guest};
+use walgate_harness::{Walgate, guest};
+use walgate_plugin::{Component, Engine};
 
 use crate::pass::Pass;
 use crate::process::{CpuWatch, cpu, peak_resident};
 use crate::profile::Profile;
+use crate::site::{PLUGIN, Reads, Setup, Site};
 use crate::source::{DEADLINE, Source, Stretch, Transport};
 
-/// The name of the plugin's folder.
-const PLUGIN: &str = "counter";
 /// Between two looks at the status while much is left: each costs walgate a little.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Between two looks when the end is near: the time of the end is known this well.
@@ -32,22 +31,6 @@ const LOOK_CLOSELY_EVERY: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(crate) struct Runner {
     folder: TempDir,
-    warm: bool,
-}
-
-/// A configuration on disk, gone when dropped.
-#[derive(Debug)]
-pub(crate) struct Site {
-    folder: TempDir,
-    /// Where its API will listen.
-    pub(crate) api: SocketAddr,
-}
-
-impl Site {
-    /// The configuration file.
-    pub(crate) fn config(&self) -> PathBuf {
-        self.folder.path().join("walgate.toml")
-    }
 }
 
 impl Runner {
@@ -58,37 +41,49 @@ impl Runner {
         fs::create_dir(&cache).context("cannot make the plugin cache")?;
         // walgate runs what it finds there, so it insists that nobody else can write to it.
         fs::set_permissions(&cache, fs::Permissions::from_mode(0o700)).context("cannot close the plugin cache")?;
-        Ok(Self { folder, warm: false })
+        Ok(Self { folder })
     }
 
-    /// Reads a stretch with the daemon; with a profiler attached when one is given.
+    /// Compiles a guest into the cache, so that no run does.
+    pub(crate) fn compile(&self, name: &str) -> Result<()> {
+        let engine = Engine::new(Some(&self.cache())).context("the plugin engine cannot be started")?;
+        Component::load(&engine, &guest(name)?).with_context(|| format!("guest {name} cannot be loaded"))?;
+        Ok(())
+    }
+
+    /// Reads a stretch with the counting plugin and the state beside the source; with a profiler attached when one is
+    /// given.
     pub(crate) async fn run(
-        &mut self,
-        source: &Source,
-        stretch: &Stretch,
-        transport: Transport,
-        profile: Option<&Profile>,
-    ) -> Result<Pass> {
-        if !self.warm {
-            // Compiles the plugin into the cache and makes the tables of the state database.
-            self.pass(source, stretch, transport, None).await.context("in the warm-up")?;
-            self.warm = true;
-        }
-        self.pass(source, stretch, transport, profile).await
-    }
-
-    async fn pass(
         &self,
         source: &Source,
         stretch: &Stretch,
         transport: Transport,
         profile: Option<&Profile>,
     ) -> Result<Pass> {
+        let setup = Setup::counter(&stretch.tables, source.state_url(transport));
+        let end = async |walgate: &mut Walgate| until_acknowledged(stretch, walgate).await;
+        self.pass(source, stretch, transport, &setup, profile, end).await
+    }
+
+    /// Reads a stretch until `end`, which looks at the running walgate and gives the moment.
+    pub(crate) async fn pass(
+        &self,
+        source: &Source,
+        stretch: &Stretch,
+        transport: Transport,
+        setup: &Setup,
+        profile: Option<&Profile>,
+        end: impl AsyncFnOnce(&mut Walgate) -> Result<Instant>,
+    ) -> Result<Pass> {
         let slot = source.copy_slot(&stretch.slot).await?;
-        let site = self.site(source, transport, &slot, &stretch.publication, &stretch.tables, "warn")?;
+        let site = self.site(source, transport, setup, &slot, &stretch.publication, "warn")?;
+        let mut command = Walgate::command().args(["run", "--config"]).arg(site.config()).api(site.api);
+        if let Some(file) = &setup.stdout {
+            command = command.stdout_to(file);
+        }
         let began = Instant::now();
-        let mut walgate = Walgate::run(&site.config(), site.api)?;
-        let pass = follow(source, stretch, &slot, &mut walgate, began, profile).await;
+        let mut walgate = command.spawn()?;
+        let pass = follow(source, &slot, &mut walgate, began, profile, end).await;
         let pass = pass.with_context(|| format!("walgate printed:\n{}{}", walgate.stdout(), walgate.stderr()))?;
         walgate.sigterm()?;
         let status = walgate.wait_exit(DEADLINE).await?;
@@ -102,57 +97,34 @@ impl Runner {
         &self,
         source: &Source,
         transport: Transport,
+        setup: &Setup,
         slot: &str,
         publication: &str,
-        tables: &[String],
         level: &str,
     ) -> Result<Site> {
-        let folder = tempfile::Builder::new().prefix("wg-bench-").tempdir().context("cannot make a folder")?;
-        let api = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
-        let plugin = folder.path().join("plugins").join(PLUGIN);
-        fs::create_dir_all(&plugin).context("cannot make the plugin folder")?;
-        fs::copy(guest("counter-rust")?, plugin.join("plugin.wasm")).context("cannot copy the plugin")?;
-        let cache = self.folder.path().join("cache");
-        let (url, state) = (source.url(transport), source.state_url(transport));
-        write(&plugin.join("plugin.toml"), &grants(tables))?;
-        write(
-            &folder.path().join("walgate.toml"),
-            &format!(
-                "[source]\nurl = \"{url}\"\nslot = \"{slot}\"\npublications = [\"{publication}\"]\n\
-             [state]\nurl = \"{state}\"\n\
-             [plugins]\ndir = \"plugins\"\ncache_dir = \"{}\"\n\
-             [api]\nlisten = \"{api}\"\n[log]\nlevel = \"{level}\"\n",
-                cache.display()
-            ),
-        )?;
-        Ok(Site { folder, api })
+        let url = source.url(transport);
+        Site::write(setup, Reads { url: &url, slot, publication, level }, &self.cache())
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.folder.path().join("cache")
     }
 }
 
-fn write(path: &Path, text: &str) -> Result<()> {
-    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// Every column of every table.
-fn grants(tables: &[String]) -> String {
-    let table = |name: &String| format!("[[grant.table]]\nschema = \"public\"\nname = \"{name}\"\ncolumns = \"*\"\n");
-    format!("[grant]\ncapabilities = [\"metrics\", \"state\"]\n{}", tables.iter().map(table).collect::<String>())
-}
-
-/// Measures from the start of the process to the acknowledged end of the stretch.
+/// Measures from the start of the process to its end of the stretch.
 async fn follow(
     source: &Source,
-    stretch: &Stretch,
     slot: &str,
     walgate: &mut Walgate,
     began: Instant,
     profile: Option<&Profile>,
+    end: impl AsyncFnOnce(&mut Walgate) -> Result<Instant>,
 ) -> Result<Pass> {
     let walsender = source.walsender(slot, || still_runs(walgate)).await?;
     let cpu_before = cpu(walgate.pid())?;
     let watch = CpuWatch::start(walsender.pid);
     let profiler = profile.map(|profile| profile.attach(&[walgate.pid(), walsender.pid])).transpose()?;
-    let end = until_acknowledged(stretch, walgate).await?;
+    let end = end(walgate).await?;
     let pass = Pass {
         from_spawn: end.duration_since(began),
         streaming: end.duration_since(walsender.seen),
@@ -164,7 +136,8 @@ async fn follow(
     Ok(pass)
 }
 
-async fn until_acknowledged(stretch: &Stretch, walgate: &mut Walgate) -> Result<Instant> {
+/// Waits until the end of the stretch is acknowledged; the moment at which that was seen.
+pub(crate) async fn until_acknowledged(stretch: &Stretch, walgate: &mut Walgate) -> Result<Instant> {
     let began = Instant::now();
     loop {
         still_runs(walgate)?;
@@ -188,7 +161,8 @@ async fn until_acknowledged(stretch: &Stretch, walgate: &mut Walgate) -> Result<
     }
 }
 
-fn still_runs(walgate: &mut Walgate) -> Result<()> {
+/// Fails when walgate has ended.
+pub(crate) fn still_runs(walgate: &mut Walgate) -> Result<()> {
     match walgate.ended()? {
         None => Ok(()),
         Some(status) => bail!("walgate ended with {status}"),
@@ -220,18 +194,10 @@ mod tests {
 
     #[test]
     fn progress_is_read_from_the_status_page() {
-        let body = r#"{"positions":{"acknowledged":"0/20"},"plugins":{"counter":{"rows":7}}}"#;
+        let body = r#"{"positions":{"acknowledged":"0/20"},"plugins":{"bench":{"rows":7}}}"#;
         assert_eq!(Seen::read(body).unwrap(), Seen { acknowledged: Lsn::new(0x20), rows: 7 });
         let starting = r#"{"positions":{"acknowledged":""},"plugins":{}}"#;
         assert_eq!(Seen::read(starting).unwrap(), Seen { acknowledged: Lsn::ZERO, rows: 0 });
         assert!(Seen::read("not yet").is_err());
-    }
-
-    #[test]
-    fn every_table_is_granted_whole() {
-        let text = grants(&["a".to_owned(), "marker".to_owned()]);
-        let manifest = walgate_plugin::Manifest::parse(Path::new("plugin.toml"), &text).unwrap();
-        assert_eq!(manifest.allowed.tables.len(), 2);
-        assert!(manifest.capabilities.state && manifest.capabilities.metrics);
     }
 }

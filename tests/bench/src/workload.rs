@@ -16,7 +16,21 @@ const PUBLISHED_EVERY: u64 = 10;
 const SMALL_COLUMNS: &str = "(id bigint PRIMARY KEY, n int, name text, at timestamptz, ok bool)";
 
 /// The names that `--only` takes.
-pub(crate) const NAMES: [&str; 6] = ["a", "c", "d", "e", "g", "h"];
+pub(crate) const NAMES: [&str; 7] = ["a", "c", "d", "e", "f", "g", "h"];
+
+/// One row in this many is deleted in workload f.
+const DELETED_EVERY: u64 = 5;
+
+/// How much a workload writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// What ratios are promised for.
+    Full,
+    /// About a fifth of it.
+    Small,
+    /// A fiftieth: enough to see that the bench works.
+    Tiny,
+}
 
 /// One workload.
 #[derive(Debug, Clone)]
@@ -29,20 +43,25 @@ pub(crate) struct Workload {
     pub(crate) rows: u64,
     /// The published tables, in schema `public`.
     pub(crate) tables: Vec<String>,
-    /// Makes all tables.
+    /// Makes all tables, and the rows that are there before the log that is read.
     pub(crate) setup: Vec<String>,
     /// Writes the rows: one statement that commits by itself.
     pub(crate) fill: String,
 }
 
-/// All workloads; the small sizes are about a fifth of the full ones.
-pub(crate) fn all(small: bool) -> Vec<Workload> {
-    let size = |full: u64, quick: u64| if small { quick } else { full };
+/// All workloads.
+pub(crate) fn all(size: Size) -> Vec<Workload> {
+    let size = |full: u64, small: u64| match size {
+        Size::Full => full,
+        Size::Small => small,
+        Size::Tiny => full / 50,
+    };
     vec![
         transactions_of_100(size(1_000_000, 200_000)),
         long_texts(size(100_000, 40_000)),
         one_row_transactions(size(200_000, 60_000)),
         one_transaction(size(1_000_000, 200_000)),
+        updates_and_deletes(size(500_000, 100_000)),
         many_tables(size(500_000, 150_000)),
         mostly_unpublished(size(1_000_000, 300_000)),
     ]
@@ -91,6 +110,29 @@ fn one_transaction(rows: u64) -> Workload {
         tables: vec!["e".to_owned()],
         setup: vec![format!("CREATE TABLE e {SMALL_COLUMNS}")],
         fill: format!("INSERT INTO e {} FROM generate_series(1, {rows}) n", small_values()),
+    }
+}
+
+fn updates_and_deletes(present: u64) -> Workload {
+    let of_transaction = format!("id BETWEEN t * {ROWS_PER_TRANSACTION} + 1 AND (t + 1) * {ROWS_PER_TRANSACTION}");
+    let changes = format!(
+        "UPDATE f SET n = n + 1, name = 'other ' || id WHERE {of_transaction}; \
+         DELETE FROM f WHERE {of_transaction} AND id % {DELETED_EVERY} = 0;"
+    );
+    let deleted = present / DELETED_EVERY;
+    Workload {
+        name: "f",
+        about: format!(
+            "{present} updates and {deleted} deletes, default identity, {} a transaction",
+            ROWS_PER_TRANSACTION + ROWS_PER_TRANSACTION / DELETED_EVERY
+        ),
+        rows: present + deleted,
+        tables: vec!["f".to_owned()],
+        setup: vec![
+            format!("CREATE TABLE f {SMALL_COLUMNS}"),
+            format!("INSERT INTO f {} FROM generate_series(1, {present}) n", small_values()),
+        ],
+        fill: in_transactions(present, &changes),
     }
 }
 
@@ -158,14 +200,14 @@ mod tests {
 
     #[test]
     fn names_are_those_that_can_be_asked_for() {
-        for small in [true, false] {
-            assert_eq!(all(small).iter().map(|workload| workload.name).collect::<Vec<_>>(), NAMES);
+        for size in [Size::Full, Size::Small, Size::Tiny] {
+            assert_eq!(all(size).iter().map(|workload| workload.name).collect::<Vec<_>>(), NAMES);
         }
     }
 
     #[test]
     fn sizes_are_whole_transactions() {
-        for workload in all(true).iter().chain(&all(false)) {
+        for workload in [Size::Full, Size::Small, Size::Tiny].into_iter().flat_map(all) {
             assert_eq!(workload.rows % ROWS_PER_TRANSACTION, 0, "{}", workload.about);
         }
     }

@@ -24,7 +24,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use report::Progress;
 
 /// Shows walgate at work on a throwaway Postgres: a small shop, two plugins that may not see email and phone, a SIGKILL
-/// in the middle of a transaction of 100,000 rows. Counts what was lost, repeated or leaked.
+/// in the middle of a transaction of 100,000 rows, a new version of a plugin under load. Counts what was lost, repeated or
+/// leaked.
 #[derive(Parser)]
 #[command(name = "cargo xtask demo")]
 pub(crate) struct Options {

@@ -57,6 +57,17 @@ pub(crate) struct Changes {
     pub(crate) counter: u64,
 }
 
+/// A version of a plugin that took over while there was work.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Swap {
+    /// How long nothing was delivered.
+    pub(crate) pause_ms: f64,
+    /// The generation before.
+    pub(crate) from: u64,
+    /// The generation after.
+    pub(crate) to: u64,
+}
+
 /// The result of a round. Its JSON form is an interface: scripts read `lost`, `repeated` and `leaked`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
@@ -69,6 +80,7 @@ pub(crate) struct Report {
     pub(crate) tables: BTreeMap<&'static str, Rows>,
     pub(crate) changes: Changes,
     pub(crate) kills: u64,
+    pub(crate) swap: Swap,
     /// Rows of the large transaction that were in the file when the process was killed.
     pub(crate) killed_after_rows: u64,
     pub(crate) import_rows: u64,
@@ -116,6 +128,10 @@ impl Report {
             "\n  changes made {}, in the NDJSON file {}, counted by the counter {}\n\n",
             self.changes.made, self.changes.ndjson, self.changes.counter
         );
+        page += &format!(
+            "  ndjson-rust was exchanged under load: generation {} by {}, {:.1} ms without a delivery\n\n",
+            self.swap.from, self.swap.to, self.swap.pause_ms
+        );
         page += &format!("  lost      {:>6}\n  repeated  {:>6}\n", self.lost, self.repeated);
         page += &format!(
             "  leaked    {:>6}   emails and phones in {} bytes of {} files: outputs, logs, configuration, caches, state, answers\n",
@@ -142,6 +158,7 @@ mod tests {
             tables: BTreeMap::from([("orders", rows)]),
             changes: Changes { made: 12, ndjson: 11, counter: 12 },
             kills: 1,
+            swap: Swap { pause_ms: 1.5, from: 1, to: 2 },
             killed_after_rows: 34_000,
             import_rows: IMPORT_ROWS,
             checked_bytes: 99,
@@ -157,6 +174,8 @@ mod tests {
         let json = serde_json::to_value(report()).unwrap();
         assert_eq!((&json["lost"], &json["repeated"], &json["leaked"]), (&0.into(), &0.into(), &2.into()));
         assert_eq!(json["tables"]["orders"]["rebuilt"], 8);
+        assert_eq!((&json["swap"]["from"], &json["swap"]["to"]), (&1.into(), &2.into()));
+        assert_eq!(json["swap"]["pause_ms"], 1.5);
         assert_eq!((&json["kills"], &json["checked_bytes"]), (&1.into(), &99.into()));
     }
 
@@ -164,7 +183,10 @@ mod tests {
     fn the_page_names_the_place_of_a_leak_and_only_zeros_are_clean() {
         let page = report().page();
         assert!(
-            page.contains("in logs/1") && page.contains("due in 1 rows") && page.contains("12 changes in 1.5 s"),
+            page.contains("in logs/1")
+                && page.contains("1.5 ms without a delivery")
+                && page.contains("due in 1 rows")
+                && page.contains("12 changes in 1.5 s"),
             "{page}"
         );
         assert!(!report().is_clean());

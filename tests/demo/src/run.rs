@@ -1,8 +1,9 @@
-//! One round: start everything, work, crash, work on, stop, judge.
+//! One round: start everything, work, crash, work on, exchange a plugin, stop, judge.
 //!
 //! Holds: the order of the steps and their deadlines. Refuses to know SQL, file formats and configuration.
 //! Read next: `workload.rs`, `ledger.rs`, `leak.rs`.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -18,7 +19,7 @@ use walgate_harness::{Cluster, postgres_bin, wait_for, wait_until};
 use crate::gate::Gate;
 use crate::leak::{Findings, Needles};
 use crate::ledger::Ledger;
-use crate::report::{Changes, Progress, Report, Rows};
+use crate::report::{Changes, Progress, Report, Rows, Swap};
 use crate::shop::{self, DATABASE, MAIL_MARKER, TABLES};
 use crate::state;
 use crate::tally::Tally;
@@ -64,13 +65,13 @@ pub(crate) async fn round(folder: &Path, progress: Progress) -> Result<Done> {
     let mut clerk = Clerk::new(cluster.client(DATABASE).await?);
     let importer = Clerk::new(cluster.client(DATABASE).await?);
     let mut gate = Gate::lay_out(folder, &cluster.url(DATABASE))?;
-    let crash = match work(&mut gate, &mut clerk, importer, &client, progress).await {
-        Ok(crash) => crash,
+    let (crash, swap) = match work(&mut gate, &mut clerk, importer, &client, progress).await {
+        Ok(done) => done,
         Err(error) => return Err(gate.explain(error)),
     };
     progress.say("comparing the source with what the NDJSON file rebuilds, and looking for emails and phones");
     let made = clerk.made().plus(crash.imported);
-    let mut report = judge(&gate, &client, &run, made).await?;
+    let mut report = judge(&gate, &client, &run, made, swap).await?;
     report.killed_after_rows = crash.killed_after_rows;
     report.postgres = major;
     report.duration_ms = u64::try_from(progress.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -90,7 +91,7 @@ async fn work(
     importer: Clerk,
     client: &Client,
     progress: Progress,
-) -> Result<Crash> {
+) -> Result<(Crash, Swap)> {
     progress.say("walgate: slot create, check, run");
     for args in [["slot", "create"].as_slice(), &["check"], &["plugin", "list"]] {
         gate.ask(args).await?;
@@ -106,6 +107,9 @@ async fn work(
     progress.say("starting walgate again");
     gate.start().await?;
     clerk.serve(20).await?;
+    progress.say("a new version of ndjson-rust is dropped into the plugin directory while the shop works on");
+    let swap = swap(gate, clerk).await?;
+    clerk.serve(20).await?;
     let mark = clerk.mark(2).await?;
     let last = delivered(gate, &mark).await?;
     wait_until(DELIVERY_DEADLINE, "walgate acknowledges the last transaction", async || {
@@ -119,7 +123,26 @@ async fn work(
         Ok(state::confirmed(client).await? > last)
     })
     .await?;
-    Ok(crash)
+    Ok((crash, swap))
+}
+
+/// A new version takes over under load: the shop works until it has.
+async fn swap(gate: &mut Gate, clerk: &mut Clerk) -> Result<Swap> {
+    let done = Cell::new(false);
+    let load = async {
+        while !done.get() {
+            clerk.serve(5).await?;
+        }
+        anyhow::Ok(())
+    };
+    let swap = async {
+        let swap = gate.swap().await;
+        done.set(true);
+        swap
+    };
+    let (load, swap) = tokio::join!(load, swap);
+    load?;
+    swap
 }
 
 /// The large transaction, small ones beside it, and SIGKILL when a third of it is in the file.
@@ -191,7 +214,7 @@ async fn delivered(gate: &mut Gate, mark: &str) -> Result<Lsn> {
 }
 
 /// Everything the two judges have to say; what only the caller knows is left at zero.
-async fn judge(gate: &Gate, client: &Client, run: &str, made: Tally) -> Result<Report> {
+async fn judge(gate: &Gate, client: &Client, run: &str, made: Tally, swap: Swap) -> Result<Report> {
     let ledger = Ledger::read(&gate.output())?;
     let mut tables = BTreeMap::new();
     for table in &TABLES {
@@ -210,6 +233,7 @@ async fn judge(gate: &Gate, client: &Client, run: &str, made: Tally) -> Result<R
         tables,
         changes: Changes { made: made.total(), ndjson: ledger.arrived().total(), counter: counted.total() },
         kills: 1,
+        swap,
         killed_after_rows: 0,
         import_rows: IMPORT_ROWS,
         checked_bytes: findings.bytes,

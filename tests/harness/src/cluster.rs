@@ -20,7 +20,8 @@ use tokio_postgres::{Client, NoTls};
 use crate::account::Account;
 use crate::child;
 use crate::guard::Guard;
-use crate::places::{free_port, postgres_bin};
+use crate::parts::Parts;
+use crate::places::free_port;
 
 /// Starts and stops that take longer are stuck; a crash recovery of a test's WAL takes a second or two.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -53,6 +54,7 @@ pub struct Builder {
     hba: Vec<String>,
     tls: Option<Tls>,
     durable: bool,
+    port: Option<u16>,
 }
 
 #[derive(Clone, Debug)]
@@ -93,24 +95,26 @@ impl Builder {
         self
     }
 
+    /// Takes this port, which a stopped cluster had: another server behind an address that is known.
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
     /// Makes the cluster and waits until it accepts connections.
     ///
     /// Fails, with the end of the server's log, when a binary is missing or the server does not come up in 60 s.
     pub fn start(self) -> Result<Cluster> {
-        let bin = postgres_bin(self.major)?;
-        let account = Account::choose();
-        // /tmp and not TMPDIR: a unix socket's path has at most 107 bytes, and the server's account must reach it.
-        let folder =
-            tempfile::Builder::new().prefix("wg-").tempdir_in("/tmp").context("cannot make a folder in /tmp")?;
-        account.own(folder.path())?;
-        let guard = Guard::watch(folder.path())?;
-        let mut cluster =
-            Cluster { process: None, major: self.major, port: free_port()?, bin, account, folder, _guard: guard };
+        let mut parts = Parts::new(self.major)?;
+        parts.port = self.port.unwrap_or(parts.port);
+        let mut cluster = Cluster::of(parts);
         cluster.init()?;
         cluster.write_settings(&self)?;
         for _ in 1..START_ATTEMPTS {
             match cluster.launch() {
-                Err(_) if cluster.log().contains("could not bind") => cluster.port = free_port()?,
+                Err(_) if self.port.is_none() && cluster.log().contains("could not bind") => {
+                    cluster.port = free_port()?
+                }
                 outcome => return outcome.map(|()| cluster),
             }
         }
@@ -174,7 +178,13 @@ impl Cluster {
 
     /// Begins a cluster that differs from the defaults of [`Cluster::start`].
     pub fn builder(major: u32) -> Builder {
-        Builder { major, settings: Vec::new(), hba: Vec::new(), tls: None, durable: false }
+        Builder { major, settings: Vec::new(), hba: Vec::new(), tls: None, durable: false, port: None }
+    }
+
+    /// A stopped cluster of these parts; there may be data in them already.
+    pub(crate) fn of(parts: Parts) -> Self {
+        let Parts { major, bin, account, port, folder, guard } = parts;
+        Self { process: None, major, port, bin, account, folder, _guard: guard }
     }
 
     /// The major version asked for.

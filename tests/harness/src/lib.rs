@@ -1,7 +1,9 @@
 //! Throwaway Postgres clusters and walgate processes, for tests, the demo and the benchmark.
 //!
 //! Holds: a cluster that cleans up after itself ([`Cluster`]), the real binary as a child process ([`Walgate`]),
-//! waits with deadlines ([`wait_until`]), and where built things lie ([`cache_root`], [`guest`], [`walgate_bin`]).
+//! waits with deadlines ([`wait_until`]), an HTTP server that misbehaves when told to ([`WebServer`]),
+//! a search for what must be nowhere ([`Needles`]),
+//! random changes and grants with values that are known wherever they turn up ([`canaries`]), and where built things lie ([`cache_root`], [`guest`], [`walgate_bin`]).
 //! Never knows: what walgate does with any of it; no crate of ours is a dependency.
 //! Read next: `cluster.rs`, then `walgate.rs`.
 //!
@@ -18,18 +20,25 @@
 //! ```
 
 mod account;
+pub mod canaries;
 mod child;
 mod cluster;
 mod guard;
 mod http;
+mod needles;
+mod parts;
 mod places;
+mod standby;
 mod usage;
 mod wait;
 mod walgate;
+mod web;
 
 pub use cluster::{Builder, Cluster};
 pub use http::{Response, request};
-pub use places::{cache_root, free_port, guest, majors, postgres_bin, target_dir, walgate_bin};
+pub use needles::Needles;
+pub use places::{cache_root, failpoints_bin, free_port, guest, majors, postgres_bin, target_dir, walgate_bin};
 pub use usage::{cpu_time, resident_bytes};
 pub use wait::{wait_for, wait_until};
 pub use walgate::{Walgate, WalgateCommand};
+pub use web::{Reply, Seen, WebServer};

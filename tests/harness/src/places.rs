@@ -72,16 +72,27 @@ pub fn guest(name: &str) -> Result<PathBuf> {
 ///
 /// Errors name the command that builds it.
 pub fn walgate_bin() -> Result<PathBuf> {
-    if let Some(path) = path_var("WALGATE_BIN") {
+    binary("WALGATE_BIN", "walgate", "cargo build --package walgate")
+}
+
+/// The built `walgate-failpoints` binary: `WALGATE_FAILPOINTS_BIN` when set, else as for [`walgate_bin`].
+///
+/// Errors name the command that builds it.
+pub fn failpoints_bin() -> Result<PathBuf> {
+    binary("WALGATE_FAILPOINTS_BIN", "walgate-failpoints", "cargo xtask test crash")
+}
+
+fn binary(variable: &str, name: &str, build: &str) -> Result<PathBuf> {
+    if let Some(path) = path_var(variable) {
         return Ok(path);
     }
     // A test binary lies in <target>/debug/deps, an ordinary one in <target>/debug.
     let running = env::current_exe().context("cannot tell where this program lies")?;
-    let beside = running.ancestors().skip(1).take(2).map(|folder| folder.join("walgate"));
-    let default = target_dir().join("debug").join("walgate");
+    let beside = running.ancestors().skip(1).take(2).map(|folder| folder.join(name));
+    let default = target_dir().join("debug").join(name);
     match beside.chain([default]).find(|path| path.is_file()) {
         Some(path) => Ok(path),
-        None => bail!("the walgate binary is not built; run: cargo build --package walgate"),
+        None => bail!("the {name} binary is not built; run: {build}"),
     }
 }
 

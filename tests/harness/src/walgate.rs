@@ -4,7 +4,7 @@
 //! Read next: `http.rs`.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -28,6 +28,7 @@ pub struct WalgateCommand {
     env: Vec<(OsString, OsString)>,
     api: Option<SocketAddr>,
     token: Option<String>,
+    stdout: Option<PathBuf>,
 }
 
 impl WalgateCommand {
@@ -67,17 +68,27 @@ impl WalgateCommand {
         self
     }
 
+    /// Appends its standard output to this file, which outlives the process; [`Walgate::stdout`] is empty then.
+    pub fn stdout_to(mut self, path: impl Into<PathBuf>) -> Self {
+        self.stdout = Some(path.into());
+        self
+    }
+
     /// Starts the process.
     ///
     /// Fails when the binary is not built.
     pub fn spawn(self) -> Result<Walgate> {
         let logs = tempfile::Builder::new().prefix("wg-log-").tempdir().context("cannot make a folder for logs")?;
         let open = |name: &str| File::create(logs.path().join(name)).context("cannot make a log");
+        let stdout = match &self.stdout {
+            Some(path) => OpenOptions::new().create(true).append(true).open(path).context("cannot open its stdout")?,
+            None => open("stdout")?,
+        };
         let process = Command::new(self.program.map_or_else(walgate_bin, Ok)?)
             .args(&self.args)
             .envs(self.env)
             .stdin(Stdio::null())
-            .stdout(open("stdout")?)
+            .stdout(stdout)
             .stderr(open("stderr")?)
             .spawn()
             .context("cannot start walgate")?;

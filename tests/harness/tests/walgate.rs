@@ -65,3 +65,16 @@ async fn readiness_is_a_200_and_nothing_less() -> Result<()> {
     assert!(asked.iter().all(|head| head.starts_with("GET /readyz ") && head.contains("Bearer s3")));
     Ok(())
 }
+
+#[tokio::test]
+async fn one_file_takes_the_output_of_many_processes() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("out");
+    for word in ["first", "second"] {
+        let mut process = shell(&format!("echo {word}")).stdout_to(&file).spawn()?;
+        process.wait_exit(DEADLINE).await?;
+        assert_eq!(process.stdout(), "");
+    }
+    assert_eq!(std::fs::read_to_string(&file)?, "first\nsecond\n");
+    Ok(())
+}

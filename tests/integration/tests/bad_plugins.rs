@@ -92,7 +92,6 @@ async fn misbehaving_plugins_are_parked_and_the_others_go_on(major: u32) -> Resu
         ("recurse", "stack-overflow"),
         ("garbage-receipt", "contract"),
         ("retry-forever", "attempts"),
-        ("reject-batch", "refused"),
         ("halt-in-deliver", "refused"),
         ("invalid-code", "invalid-code"),
     ];
@@ -199,6 +198,7 @@ async fn ungranted_calls_are_denied_when_made(major: u32) -> Result<()> {
     .await?;
     let metrics = walgate.get("/metrics").await?.body;
     ensure!(!metrics.contains("_allowed{plugin=\"curious\"}"), "{metrics}");
+    ensure!(metrics.contains("walgate_plugin_http_denied{plugin=\"curious\"} 1"), "{metrics}");
     Ok(())
 }
 

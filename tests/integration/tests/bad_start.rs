@@ -77,7 +77,7 @@ async fn no_replication_privilege(major: u32) -> Result<()> {
 async fn slot_missing(major: u32) -> Result<()> {
     let scene = Scene::new(major).await?;
     scene.lines_plugin("lines")?;
-    expect_end(&mut scene.start()?, 3, &["slot_missing", "walgate slot create"]).await?;
+    expect_end(&mut scene.start()?, 3, &["go_forward_required", "walgate slot create"]).await?;
     // With checkpoints the same is a gap, and a new slot is not made behind its back.
     scene.create_slot()?;
     scene.execute("SELECT pg_drop_replication_slot('walgate')").await?;

@@ -16,7 +16,6 @@ super::scenarios! {
     state_database_away_for_good,
     disk_full_while_writing_an_output,
     an_output_cut_by_someone_else,
-    two_processes_on_one_slot,
     a_publication_without_its_granted_column,
 }
 
@@ -84,6 +83,7 @@ async fn state_database_away_in_the_middle(major: u32) -> Result<()> {
     scene.execute(ROWS).await?;
     wait_until(SOON, "the fault in the status", async || Ok(!scene.status(&walgate).await?["state_error"].is_null()))
         .await?;
+    ensure!(walgate.get("/readyz").await?.status == 503, "not ready while no checkpoint can be written");
     state.launch()?;
     scene.wait_lines("lines.txt", 10_000).await?;
     scene.wait_confirmed().await?;
@@ -149,26 +149,6 @@ async fn an_output_cut_by_someone_else(major: u32) -> Result<()> {
     walgate.wait_exit(SOON).await?;
     std::fs::write(scene.path("lines.txt"), "")?;
     expect_end(&mut scene.start()?, 3, &["output(short)", "lines.txt"]).await
-}
-
-async fn two_processes_on_one_slot(major: u32) -> Result<()> {
-    let mut scene = Scene::new(major).await?;
-    scene.lines_plugin("lines")?;
-    scene.create_slot()?;
-    let mut first = scene.run().await?;
-    scene.execute(ROWS).await?;
-    scene.wait_lines("lines.txt", 5_000).await?;
-    // The second waits for the slot of the first, which has its own name, and takes over when that ends.
-    let first_api = scene.api;
-    scene.api = std::net::SocketAddr::from(([127, 0, 0, 1], walgate_harness::free_port()?));
-    scene.configure("")?;
-    let mut second = scene.start()?;
-    second.wait_line("is in use by process", SOON).await?;
-    ensure!(first_api != scene.api && second.ended()?.is_none(), "the second waits");
-    first.sigkill()?;
-    second.wait_ready(SOON).await?;
-    scene.execute(ROWS).await?;
-    scene.wait_lines("lines.txt", 10_000).await.map(drop)
 }
 
 async fn a_publication_without_its_granted_column(major: u32) -> Result<()> {

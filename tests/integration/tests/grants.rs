@@ -11,6 +11,8 @@ use super::scene::{SOON, Scene, expect_end, shop_manifest};
 super::scenarios! {
     a_column_that_appears_later_stays_withheld,
     a_misspelled_exception_halts,
+    values_are_treated_and_rows_filtered,
+    what_is_sent_beyond_all_grants_is_shown,
     a_check_names_what_would_never_come,
     checkpoints_of_another_source_are_not_forgotten,
 }
@@ -69,6 +71,56 @@ async fn a_misspelled_exception_halts(major: u32) -> Result<()> {
     expect_end(&mut walgate, 3, &["excepted_column_missing", "\"emial\"", "customers"]).await?;
     ensure!(scene.lines("changes.ndjson").is_empty(), "nothing may leave under a grant that is not what it means");
     Ok(())
+}
+
+async fn values_are_treated_and_rows_filtered(major: u32) -> Result<()> {
+    let mut scene = Scene::new(major).await?;
+    std::fs::write(scene.path("key"), "a key of at least 32 bytes for the hashes\n")?;
+    let manifest = format!(
+        "[plugin]\nrequired = true\n[grant]\nhash_key = \"pii\"\n[[grant.table]]\nschema = \"public\"\nname = \"customers\"\n\
+         columns = [\"id\", \"name\", \"email\", \"phone\"]\nrow_filter = \"id < 10\"\n\
+         treatments = {{ name = \"truncated(2)\", email = \"hashed\", phone = \"masked\" }}\n\
+         [grant.output.changes]\nkind = \"file\"\npath = \"{}\"\n",
+        scene.path("changes.ndjson").display()
+    );
+    scene.plugin("ndjson", "ndjson-rust", &manifest)?;
+    scene.create_slot()?;
+    // Without the secret nothing starts, and the line to add is named.
+    expect_end(&mut scene.start()?, 2, &["[secrets.pii]"]).await?;
+    scene.configure("[secrets.pii]\nfile = \"key\"")?;
+    let walgate = scene.run().await?;
+    let insert = |id: u32| format!("INSERT INTO customers VALUES ({id}, 'canary{id}', 'canary@x.org', '+49 canary')");
+    for id in [1, 10, 2] {
+        scene.execute(&insert(id)).await?;
+    }
+    // Out of the filter is a delete, into it an insert.
+    scene.execute("UPDATE customers SET id = 20 WHERE id = 1; UPDATE customers SET id = 3 WHERE id = 10").await?;
+    let lines = scene.wait_lines("changes.ndjson", 4).await?;
+    let all = lines.join("\n");
+    ensure!(!all.contains("canary") && !all.contains("x.org"), "{all}");
+    let first: serde_json::Value = serde_json::from_str(&lines[0])?;
+    let after = &first["after"];
+    ensure!(after["name"] == "ca" && after["email"].as_str().is_some_and(|hash| hash.len() == 64), "{first}");
+    ensure!(after["phone"].as_str().is_some_and(|phone| phone.starts_with("+00 xxx")), "{first}");
+    let operations: Vec<bool> = lines.iter().map(|line| line.contains("delete")).collect();
+    ensure!(operations == [false, false, true, false], "{all}");
+    ensure!(!walgate.stderr().contains("canary"), "{}", walgate.stderr());
+    Ok(())
+}
+
+async fn what_is_sent_beyond_all_grants_is_shown(major: u32) -> Result<()> {
+    let scene = Scene::new(major).await?;
+    let manifest = shop_manifest("halt", 5);
+    let orders = manifest.rfind("[[grant.table]]").map_or(manifest.as_str(), |at| &manifest[..at]);
+    let output = "[grant.output.changes]\nkind = \"stdout\"\n";
+    scene.plugin("ndjson", "ndjson-rust", &format!("{orders}{output}"))?;
+    let shown = scene.cli(&["source"])?;
+    shown.expect(0, "public.customers: columns email, phone")?;
+    shown.expect(0, "public.orders: the whole table")?;
+    let statement = shown.stdout().lines().last().unwrap_or_default().trim().to_owned();
+    ensure!(statement.starts_with("ALTER PUBLICATION"), "{statement}");
+    scene.execute(&statement).await?;
+    scene.cli(&["source"])?.expect(0, "sends nothing beyond")
 }
 
 async fn a_check_names_what_would_never_come(major: u32) -> Result<()> {

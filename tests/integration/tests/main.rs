@@ -6,20 +6,37 @@
 
 mod bad_plugins;
 mod bad_start;
+mod dead_letters;
 mod faults;
 mod grants;
 mod holding;
+mod hostile;
+mod languages;
+mod leaders;
+mod lineage;
 mod main_path;
+mod mirror;
+mod modes;
+mod monitor;
+mod programs;
+mod recycling;
 mod scene;
+mod standby;
+mod swaps;
+mod telemetry;
+mod trust;
+mod value_safety;
 mod values;
+mod webhook;
+mod window;
 
 /// Makes a test of every scenario in a module: each runs on all majors and names the one it failed on.
 macro_rules! scenarios {
     ($($name:ident),* $(,)?) => {
         $(
-            mod $name {
+            pub(crate) mod $name {
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn on_every_major() -> anyhow::Result<()> {
+                pub(crate) async fn on_every_major() -> anyhow::Result<()> {
                     for major in walgate_harness::majors() {
                         if let Err(error) = super::$name(major).await {
                             return Err(error.context(format!("on Postgres {major}")));

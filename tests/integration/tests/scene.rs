@@ -86,12 +86,16 @@ impl Scene {
         self.plugin_bytes(name, &std::fs::read(guest(guest_name)?)?, manifest)
     }
 
-    /// The same with any bytes.
+    /// The same with any bytes. Each file is renamed into place, as operators should.
     pub(crate) fn plugin_bytes(&self, name: &str, component: &[u8], manifest: &str) -> Result<()> {
         let folder = self.path("plugins").join(name);
         std::fs::create_dir_all(&folder)?;
-        std::fs::write(folder.join("plugin.wasm"), component)?;
-        Ok(std::fs::write(folder.join("plugin.toml"), manifest)?)
+        for (file, bytes) in [("plugin.wasm", component), ("plugin.toml", manifest.as_bytes())] {
+            let half = folder.join(format!("{file}.tmp"));
+            std::fs::write(&half, bytes)?;
+            std::fs::rename(half, folder.join(file))?;
+        }
+        Ok(())
     }
 
     /// `output-lines` under a name, with everything granted but what customers want kept private.
@@ -163,6 +167,35 @@ impl Scene {
             Ok(self.status(walgate).await?.pointer(&pointer).and_then(Value::as_str) == Some(state))
         })
         .await
+    }
+
+    /// Takes the folder of a plugin away while another one goes on, and puts it back: the plugin halts with its gap, after it
+    /// was said in time that nothing is kept for it.
+    pub(crate) async fn miss_a_while(&self, plugin: &str) -> Result<()> {
+        // A quiet end leaves a position of its own behind the acknowledged one, which is no gap.
+        for _ in 0..2 {
+            let mut walgate = self.run().await?;
+            self.ask("SELECT pg_logical_emit_message(true, 'nobody', 'x')::text").await?;
+            self.wait_confirmed().await?;
+            self.stop(&mut walgate).await?;
+        }
+        let (folder, away) = (self.path("plugins").join(plugin), self.path("away"));
+        std::fs::rename(&folder, &away)?;
+        self.lines_plugin("goes-on")?;
+        let mut walgate = self.run().await?;
+        self.wait_confirmed().await?;
+        self.stop(&mut walgate).await?;
+        let said = walgate.stderr();
+        ensure!(said.contains("its folder is gone") && said.contains(plugin), "{said}");
+        std::fs::rename(&away, &folder)?;
+        // What keeps its own position may have everything, which only opening it tells.
+        self.cli(&["check"])?.expect(3, "it was away while others went on")?;
+        expect_end(&mut self.start()?, 3, &["data_gap(plugin_behind)", plugin]).await
+    }
+
+    async fn stop(&self, walgate: &mut Walgate) -> Result<()> {
+        walgate.sigterm()?;
+        walgate.wait_exit(SOON).await.map(drop)
     }
 
     /// Waits until the slot is confirmed beyond everything written so far.

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
 use crate::command::{note, set_places};
-use crate::{Result, guests, machine, places, postgres};
+use crate::{Result, guests, languages, machine, places, postgres};
 
 /// Answers `cargo xtask demo`.
 pub(crate) fn demo(args: &[String]) -> Result<ExitCode> {
@@ -23,6 +23,8 @@ pub(crate) fn demo(args: &[String]) -> Result<ExitCode> {
 /// Answers `cargo xtask bench`.
 pub(crate) fn bench(args: &[String]) -> Result<ExitCode> {
     prepare()?;
+    // The benchmark says what it leaves out without them.
+    languages::ensure()?;
     postgres::ensure(18)?;
     hand_over("walgate-bench", args)
 }

@@ -2,7 +2,7 @@
 //!
 //! Holds: which toolchain builds them, and when they are built again.
 //! Never knows: how a module becomes a component; `walgate plugin build` does that.
-//! Read next: `sdk/rust`, `plugins/`, `tests/programs/`.
+//! Read next: `languages.rs` (guests that are not in Rust), `sdk/rust`, `plugins/`, `tests/programs/`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 use crate::command::{cargo, note, output, run as run_command};
 use crate::fingerprint::Fingerprint;
-use crate::{Result, machine, places};
+use crate::{Result, languages, machine, places};
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
@@ -48,18 +48,25 @@ pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
     }
     machine::need_c_compiler()?;
     ensure()?;
+    let missing = languages::ensure()?;
     println!("guests are in {}", places::guests().display());
+    for language in missing {
+        println!("without the guest in {}: {}; to build it: {}", language.language, language.why, language.remedy);
+    }
     Ok(ExitCode::SUCCESS)
 }
+
+/// Added to a build of binaries: with any test in the selection cargo resolves the same features as for all tests, and the
+/// heavy dependencies are built once. This one is small.
+pub(crate) const AS_FOR_TESTS: [&str; 2] = ["--test", "allocations"];
 
 /// Builds walgate and every other binary of the workspace, once in the life of this process.
 pub(crate) fn build_binaries() -> Result<()> {
     static BUILT: OnceLock<Result<()>> = OnceLock::new();
     let build = || {
         note("building the binaries of the workspace");
-        // The whole workspace in one selection: cargo then resolves the same features as the tests do, and the heavy
-        // dependencies are built once.
-        run_command(cargo().args(["build", "--workspace", "--bins"]))
+        // The whole workspace in one selection, for the same reason.
+        run_command(cargo().args(["build", "--workspace", "--bins"]).args(AS_FOR_TESTS))
     };
     BUILT.get_or_init(build).clone()
 }

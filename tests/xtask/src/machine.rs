@@ -64,6 +64,11 @@ pub(crate) fn need_c_compiler() -> Result<()> {
     if crate::command::exists("cc") { Ok(()) } else { install(&["build-essential"]) }
 }
 
+/// Makes sure there is Node.js with its package manager.
+pub(crate) fn need_npm() -> Result<()> {
+    if crate::command::exists("npm") && crate::command::exists("node") { Ok(()) } else { install(&["npm", "nodejs"]) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::says_debian;

@@ -8,6 +8,7 @@ mod command;
 mod fingerprint;
 mod forward;
 mod guests;
+mod languages;
 mod machine;
 mod places;
 mod postgres;
@@ -46,7 +47,7 @@ const TASKS: &[Task] = &[
         name: "test",
         usage: "test [SUITE…] [--nightly] [-- FILTER]",
         about: "runs what CI runs, or only the named suites",
-        takes: "cold under 40 min, warm under 15 min; `test tidy` and `test fmt` take seconds",
+        takes: "cold under 45 min, warm under 20 min; `test tidy` and `test fmt` take seconds",
         details: suites::DETAILS,
         run: suites::run,
     },
@@ -58,6 +59,7 @@ const TASKS: &[Task] = &[
         details: "Builds walgate and the guests, gets Postgres 18 and starts the benchmark. Every flag goes to it:\n\
                   --quick        small sizes and three rounds: minutes instead of a quarter of an hour, less steady\n\
                   --json FILE    also write the figures as a JSON array\n\
+                  --parts P,P    only these parts (streaming mirror modes languages latency)\n\
                   --only a,d     only these workloads (a c d e g h)\n\
                   --transport    tcp or unix, only this way to the server\n\
                   --rounds N     rounds of each workload\n\
@@ -73,7 +75,9 @@ const TASKS: &[Task] = &[
         about: "builds all guests in plugins/ and tests/programs/ into the cache",
         takes: "first time about 12 min with walgate itself; 1 s when nothing changed",
         details: "Builds for wasm32-unknown-unknown, encodes each guest to a component and puts it in\n\
-                  <cache>/guests/<name>.wasm. On Debian missing packages are installed; elsewhere it says what to install.",
+                  <cache>/guests/<name>.wasm. Guests in Python and JavaScript are built by componentize-py and componentize-js,\n\
+                  which pip and npm fetch into <cache>/tools, pinned. On Debian missing packages are installed; elsewhere it\n\
+                  says what to install.",
         run: guests::run,
     },
     Task {

@@ -42,6 +42,11 @@ pub(crate) fn guests() -> PathBuf {
     path_var("WALGATE_GUESTS").unwrap_or_else(|| cache().join("guests"))
 }
 
+/// What builds guests in other languages than Rust, one folder a language.
+pub(crate) fn tools() -> PathBuf {
+    cache().join("tools")
+}
+
 /// The servers, one folder a major version.
 pub(crate) fn servers() -> PathBuf {
     path_var("WALGATE_POSTGRES").unwrap_or_else(|| cache().join("postgres"))

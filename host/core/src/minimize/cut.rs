@@ -1,11 +1,10 @@
 //! Where batches end: room, parts of large transactions, and what moves on into the next batch.
 //!
-//! Holds: the open transaction, the two ways to cut, and the name of a batch. Refuses to know rows and relations.
+//! Holds: the open transaction, the two ways to cut, and the places a batch is named by. Refuses to know rows and relations.
 //! Invariant: a cut moves `taken` exactly over what the batch holds.
 
-use std::fmt::{self, Write};
-
 use crate::assemble::Head;
+use crate::batch::name::{Place, name};
 use crate::batch::{Batch, LogicalMessage, Transaction};
 use crate::{Cursor, Lsn};
 
@@ -136,32 +135,7 @@ impl Minimizer {
             (None, Some((_, place))) => place,
             (None, None) => Place::Nowhere,
         };
-        let mut id = String::with_capacity(BATCH_ID_BYTES);
-        // Writing into a text cannot fail.
-        let _ = write!(id, "{}{starts}-{ends}", self.id_prefix);
-        id
-    }
-}
-
-/// The longest name of a batch: a prefix of 8, two positions of 16 digits with an ordinal of 8 each, and dashes.
-const BATCH_ID_BYTES: usize = 59;
-
-/// A place in the stream that is the same on every replay.
-enum Place {
-    /// Commit position, and the ordinal in the transaction.
-    Change(Lsn, u32),
-    /// Position of a message that belongs to no transaction.
-    Message(Lsn),
-    Nowhere,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Change(commit, ordinal) => write!(f, "{:x}-{ordinal:x}", commit.get()),
-            Self::Message(lsn) => write!(f, "m{:x}", lsn.get()),
-            Self::Nowhere => Ok(()),
-        }
+        name(&self.id_prefix, starts, ends)
     }
 }
 
@@ -199,16 +173,5 @@ impl Open {
             part: self.part,
             last_part,
         }
-    }
-}
-
-impl Transaction {
-    fn first_place(&self) -> Place {
-        Place::Change(self.commit, self.source_ordinal)
-    }
-
-    /// Behind its last change in the batch.
-    fn last_place(&self) -> Place {
-        Place::Change(self.commit, self.source_ordinal.saturating_add(self.change_count))
     }
 }

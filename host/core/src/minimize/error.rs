@@ -4,6 +4,7 @@
 
 use crate::Lsn;
 use crate::column::ValueError;
+use crate::grant::rules::Treatment;
 use crate::pgoutput::DecodeError;
 use crate::relation::ProjectedRelation;
 
@@ -69,6 +70,52 @@ pub enum MinimizeErrorKind {
         /// Column.
         column: String,
     },
+    /// The row filter does not fit the table.
+    #[error("row_filter of {namespace:?}.{table:?}: {error}")]
+    Filter {
+        /// Schema.
+        namespace: String,
+        /// Table.
+        table: String,
+        /// What does not fit.
+        error: FilterError,
+    },
+    /// The stream does not tell whether the row filter lets a row through.
+    #[error(
+        "row_filter of {namespace:?}.{table:?} looks at a value that the source did not send, so it cannot be told whether \
+         the row is granted: set REPLICA IDENTITY FULL on the table, or leave the column out of row_filter"
+    )]
+    FilterUndecided {
+        /// Schema.
+        namespace: String,
+        /// Table.
+        table: String,
+    },
+    /// A treatment does not fit the column.
+    #[error("column {column:?} of {namespace:?}.{table:?} cannot be {treatment}: {error}")]
+    Treatment {
+        /// Schema.
+        namespace: String,
+        /// Table.
+        table: String,
+        /// Column.
+        column: String,
+        /// The treatment.
+        treatment: Treatment,
+        /// Why not.
+        error: TreatmentError,
+    },
+    /// The grant needs the key of a table whose stream does not tell it.
+    #[error(
+        "{namespace:?}.{table:?} has replica identity full, which does not tell its key: name the columns in plugin.toml, \
+         key = [\"id\"], or hand over old rows, before = \"granted\""
+    )]
+    KeyUnknown {
+        /// Schema.
+        namespace: String,
+        /// Table.
+        table: String,
+    },
     /// More columns than a row can have.
     #[error("{namespace:?}.{table:?} has more columns than the protocol can number")]
     TooManyColumns {
@@ -90,6 +137,72 @@ pub enum MinimizeErrorKind {
     /// More changes than ordinals.
     #[error("the transaction that commits at {0} has more changes than one batch can number")]
     TooManyChanges(Lsn),
+}
+
+/// How a row filter does not fit a table. Never holds a value of the filter.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FilterError {
+    /// The column is not in the stream.
+    #[error(
+        "the source does not send column {column:?}: add it to the publication's column list, or take it out of row_filter"
+    )]
+    Missing {
+        /// Column.
+        column: String,
+    },
+    /// Old rows do not tell the column.
+    #[error(
+        "column {column:?} is not part of the replica identity, so it cannot be told whether an old row was granted: set \
+         REPLICA IDENTITY FULL on the table (or an index with that column), or grant only operations = [\"insert\"]"
+    )]
+    OutsideIdentity {
+        /// Column.
+        column: String,
+    },
+    /// The type cannot be compared here.
+    #[error(
+        "rows cannot be filtered by column {column:?} (type {type_name}) except by is null: its equality is not that of its text"
+    )]
+    Type {
+        /// Column.
+        column: String,
+        /// Its type.
+        type_name: String,
+    },
+    /// The type has no order here.
+    #[error(
+        "column {column:?} (type {type_name}) has no order here, which a collation could change: compare it with =, <> and in"
+    )]
+    Order {
+        /// Column.
+        column: String,
+        /// Its type.
+        type_name: String,
+    },
+    /// A value is not one of the type.
+    #[error("column {column:?} (type {type_name}) is compared with something else than {form}")]
+    Value {
+        /// Column.
+        column: String,
+        /// Its type.
+        type_name: String,
+        /// How its values are written.
+        form: &'static str,
+    },
+}
+
+/// Why a column cannot have a treatment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TreatmentError {
+    /// It is part of the key.
+    #[error("it is part of the key, and rows could not be told apart; grant it plain or hashed, or not at all")]
+    Key,
+    /// It has no characters.
+    #[error("its type is not a text; grant it masked, hashed or nulled")]
+    NotText,
+    /// There is no key of hashes.
+    #[error("there is no key for hashes; name a secret in plugin.toml, under [grant]: hash_key = \"NAME\"")]
+    NoHashKey,
 }
 
 impl MinimizeError {
@@ -118,6 +231,44 @@ impl MinimizeError {
             error,
         }
         .into()
+    }
+
+    /// As [`MinimizeError::value`], of a column that is not handed over.
+    #[cold]
+    pub(super) fn hidden_value(relation: &ProjectedRelation, column: &str, type_name: &str, error: ValueError) -> Self {
+        MinimizeErrorKind::Value {
+            namespace: relation.namespace.clone(),
+            table: relation.name.clone(),
+            column: column.to_owned(),
+            type_name: type_name.to_owned(),
+            error,
+        }
+        .into()
+    }
+
+    pub(super) fn filter(namespace: &str, table: &str, error: FilterError) -> Self {
+        MinimizeErrorKind::Filter { namespace: namespace.to_owned(), table: table.to_owned(), error }.into()
+    }
+
+    #[cold]
+    pub(super) fn undecided(relation: &ProjectedRelation) -> Self {
+        let (namespace, table) = (relation.namespace.clone(), relation.name.clone());
+        MinimizeErrorKind::FilterUndecided { namespace, table }.into()
+    }
+
+    pub(super) fn treatment(
+        namespace: &str,
+        table: &str,
+        column: &str,
+        treatment: Treatment,
+        error: TreatmentError,
+    ) -> Self {
+        let (namespace, table, column) = (namespace.to_owned(), table.to_owned(), column.to_owned());
+        MinimizeErrorKind::Treatment { namespace, table, column, treatment, error }.into()
+    }
+
+    pub(super) fn key_unknown(namespace: &str, table: &str) -> Self {
+        MinimizeErrorKind::KeyUnknown { namespace: namespace.to_owned(), table: table.to_owned() }.into()
     }
 
     pub(super) fn missing(namespace: &str, table: &str, column: &str) -> Self {

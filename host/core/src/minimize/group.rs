@@ -11,11 +11,8 @@ use crate::pgoutput::{Cell, DecodeError, OldRow, RowBody, RowKind, TupleWalk};
 use crate::value::Kind;
 
 use super::error::MinimizeError;
-use super::project::Shape;
-
-/// What a slot without a value counts against the byte bound of a batch: about what it takes in memory. Without it, a
-/// wide table full of NULLs would have no bound but that of rows.
-const ABSENT_BYTES: usize = 8;
+use super::project::{Plan, Shape};
+use super::treat::Apply;
 
 pub(super) struct GroupBuilder {
     projection: usize,
@@ -61,6 +58,8 @@ impl GroupBuilder {
     }
 
     /// Adds one row; gives the bytes of values copied. After an error the group must not be used any more.
+    ///
+    /// The operation of the group decides which tuples are copied: behind a row filter it need not be that of the row.
     #[inline]
     pub(super) fn push_row(&mut self, shape: &Shape, body: RowBody<'_>, ordinal: u32) -> Result<usize, MinimizeError> {
         let row = |error| MinimizeError::row(&shape.relation, error);
@@ -68,13 +67,19 @@ impl GroupBuilder {
         let old = walk.old().map_err(row)?;
         let mut bytes = 0;
         if old != OldRow::Absent {
-            bytes += self.push_before(shape, &mut walk, old)?;
+            match self.operation {
+                Operation::Insert => skip(&mut walk, shape).map_err(row)?,
+                _ => bytes += self.push_before(shape, &mut walk, old)?,
+            }
             if body.kind() == RowKind::Update {
                 walk.new_tag().map_err(row)?;
             }
         }
         if body.kind() != RowKind::Delete {
-            bytes += self.push_after(shape, &mut walk, body, old)?;
+            match self.operation {
+                Operation::Delete => skip(&mut walk, shape).map_err(row)?,
+                _ => bytes += self.push_after(shape, &mut walk, body, old)?,
+            }
         }
         walk.finish().map_err(row)?;
         self.ordinals.push(ordinal);
@@ -92,21 +97,19 @@ impl GroupBuilder {
         let row = |error| MinimizeError::row(&shape.relation, error);
         walk.columns(shape.width).map_err(row)?;
         let mut old_cells = OldCells::of(body, old, shape.width);
-        let mut columns = self.after.iter_mut().enumerate();
+        let changed_only = shape.changed_only && self.operation == Operation::Update;
+        let mut columns = self.after.iter_mut().zip(&shape.plans).enumerate();
         let mut bytes = 0;
         for (at, granted) in shape.granted.iter().enumerate() {
-            let cell = walk.cell().map_err(row)?;
+            let mut cell = walk.cell().map_err(row)?;
             if !granted {
                 continue;
             }
-            let Some((index, column)) = columns.next() else { break };
-            // Under identity full the old row has what the new one left out.
-            let cell = if cell == Cell::Unchanged { old_cells.text_or_unchanged(at).map_err(row)? } else { cell };
-            bytes += match cell {
-                Cell::Text(text) => push(shape, index, column, text)?,
-                Cell::Null => push_absent(column, Absent::Null),
-                Cell::Unchanged => push_absent(column, Absent::Unchanged),
-            };
+            let Some((index, (column, plan))) = columns.next() else { break };
+            if changed_only || cell == Cell::Unchanged {
+                cell = against_old(&mut old_cells, at, plan, cell, changed_only).map_err(row)?;
+            }
+            bytes += push(shape, index, column, &plan.apply, cell)?;
         }
         Ok(bytes)
     }
@@ -115,24 +118,20 @@ impl GroupBuilder {
         let row = |error| MinimizeError::row(&shape.relation, error);
         walk.columns(shape.width).map_err(row)?;
         let rows = self.ordinals.len();
-        let mut columns = self.before.iter_mut().enumerate();
+        let mut columns = self.before.iter_mut().zip(&shape.plans).enumerate();
         let mut bytes = 0;
         for granted in &shape.granted {
             let cell = walk.cell().map_err(row)?;
             if !granted {
                 continue;
             }
-            let Some((index, column)) = columns.next() else { break };
-            // In a key tuple this marks a column outside the key, which is not NULL: it is filled up later.
-            if cell == Cell::Null && old == OldRow::Key {
+            let Some((index, (column, plan))) = columns.next() else { break };
+            // In a key tuple NULL marks a column outside the key, which is not NULL: it is filled up later.
+            if !plan.in_before || cell == Cell::Null && old == OldRow::Key {
                 continue;
             }
             column.pad(rows, Absent::NotSent);
-            bytes += match cell {
-                Cell::Text(text) => push(shape, index, column, text)?,
-                Cell::Null => push_absent(column, Absent::Null),
-                Cell::Unchanged => push_absent(column, Absent::Unchanged),
-            };
+            bytes += push(shape, index, column, &plan.apply, cell)?;
         }
         Ok(bytes)
     }
@@ -216,15 +215,47 @@ impl GroupBuilder {
 }
 
 #[inline]
-fn push(shape: &Shape, index: usize, column: &mut ColumnBuilder, text: &[u8]) -> Result<usize, MinimizeError> {
-    column.push(text).map_err(|error| MinimizeError::value(&shape.relation, index, error))?;
-    Ok(text.len())
+fn push(
+    shape: &Shape,
+    index: usize,
+    column: &mut ColumnBuilder,
+    apply: &Apply,
+    cell: Cell<'_>,
+) -> Result<usize, MinimizeError> {
+    apply.push(column, cell).map_err(|error| MinimizeError::value(&shape.relation, index, error))
 }
 
-#[inline]
-fn push_absent(column: &mut ColumnBuilder, absent: Absent) -> usize {
-    column.push_absent(absent);
-    ABSENT_BYTES
+/// What is handed over of a new cell, given the full old row if there is one.
+#[cold]
+fn against_old<'a>(
+    old: &mut OldCells<'a>,
+    at: usize,
+    plan: &Plan,
+    cell: Cell<'a>,
+    changed_only: bool,
+) -> Result<Cell<'a>, DecodeError> {
+    let before = old.cell(at)?;
+    Ok(match (before, cell) {
+        // There is no full old row.
+        (Cell::Unchanged, _) => cell,
+        // A plugin that gets changes only has the key all the same: it finds the row by it.
+        _ if changed_only && !plan.key => {
+            if plan.apply.is_same(before, cell) {
+                Cell::Unchanged
+            } else {
+                cell
+            }
+        }
+        // The old row has what the new one left out, which never is a NULL.
+        (Cell::Text(_), Cell::Unchanged) => before,
+        _ => cell,
+    })
+}
+
+/// Steps over a tuple that the plugin does not get.
+fn skip(walk: &mut TupleWalk<'_>, shape: &Shape) -> Result<(), DecodeError> {
+    walk.columns(shape.width)?;
+    (0..shape.width).try_for_each(|_| walk.cell().map(drop))
 }
 
 /// The full old row, walked a second time and only as far as it is needed: most rows never ask.
@@ -241,9 +272,8 @@ impl<'a> OldCells<'a> {
         Self { row: (old == OldRow::Full).then_some(body), width, walk: None, next: 0 }
     }
 
-    /// The old text of the column at `at`, if there is one. Columns are asked for in order.
-    #[cold]
-    fn text_or_unchanged(&mut self, at: usize) -> Result<Cell<'a>, DecodeError> {
+    /// The old cell at `at`; unchanged when there is no full old row. Columns are asked for in order.
+    fn cell(&mut self, at: usize) -> Result<Cell<'a>, DecodeError> {
         let Some(row) = self.row else { return Ok(Cell::Unchanged) };
         let walk = match &mut self.walk {
             Some(walk) => walk,
@@ -259,10 +289,6 @@ impl<'a> OldCells<'a> {
             self.next += 1;
         }
         self.next += 1;
-        Ok(match walk.cell()? {
-            Cell::Text(text) => Cell::Text(text),
-            // A NULL is never left out of a new row, so it says nothing here.
-            Cell::Null | Cell::Unchanged => Cell::Unchanged,
-        })
+        walk.cell()
     }
 }

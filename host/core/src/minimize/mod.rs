@@ -10,10 +10,14 @@
 
 mod cut;
 mod error;
+mod filter;
 mod group;
+mod judge;
 mod known;
+mod operand;
 mod project;
 mod spare;
+mod treat;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,12 +32,14 @@ use crate::relation::ProjectedRelation;
 use crate::{Cursor, Lsn};
 
 use cut::{Loose, Open};
-pub use error::{MinimizeError, MinimizeErrorKind};
+pub use error::{FilterError, MinimizeError, MinimizeErrorKind, TreatmentError};
 use group::GroupBuilder;
+use judge::judge;
 use known::Known;
 pub use known::KnownTable;
 use project::Projection;
 use spare::Spares;
+pub use treat::{HashKey, ShortHashKey};
 
 /// Where a batch ends. Both bounds always apply; one row may overshoot the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +99,7 @@ pub struct Minimizer {
     resume_part: u32,
     ready: VecDeque<Item>,
     known: Known,
+    hash_key: Option<Arc<HashKey>>,
     spares: Spares,
     spare_lists: Vec<Vec<Transaction>>,
 }
@@ -121,6 +128,7 @@ impl Minimizer {
             resume_part: 1,
             ready: VecDeque::new(),
             known: Known::default(),
+            hash_key: None,
             spares: Spares::new(bounds.max_bytes.saturating_mul(SPARE_BATCHES)),
             spare_lists: Vec::new(),
         }
@@ -130,6 +138,13 @@ impl Minimizer {
     #[must_use]
     pub fn knowing(mut self, tables: impl IntoIterator<Item = KnownTable>) -> Self {
         tables.into_iter().for_each(|table| self.known.add(table));
+        self
+    }
+
+    /// With the key of the plugin's hashes. Without one, the first row of a table with a hashed column is an error.
+    #[must_use]
+    pub fn hashing(mut self, key: HashKey) -> Self {
+        self.hash_key = Some(Arc::new(key));
         self
     }
 
@@ -303,6 +318,9 @@ impl Minimizer {
             RowKind::Delete => Operation::Delete,
         };
         let Some(at) = self.admit(relation, operation, ordinal)? else { return Ok(()) };
+        let Some(shape) = self.projections.get(at).and_then(Projection::shape) else { return Ok(()) };
+        let Some(operation) = judge(shape, body)? else { return Ok(()) };
+        self.make_room(ordinal)?;
         let (Some(open), Some(projection)) = (&mut self.open, self.projections.get_mut(at)) else { return Ok(()) };
         let batch_ordinal = open.batch_ordinal(ordinal)?;
         let slot = projection.group(at, operation, &mut self.groups, &mut self.spares);
@@ -318,6 +336,7 @@ impl Minimizer {
     fn truncate(&mut self, relations: &[Arc<Relation>], first: u32) -> Result<(), MinimizeError> {
         for (relation, ordinal) in relations.iter().zip(first..) {
             let Some(at) = self.admit(relation, Operation::Truncate, ordinal)? else { continue };
+            self.make_room(ordinal)?;
             let (Some(open), Some(projection)) = (&mut self.open, self.projections.get_mut(at)) else { continue };
             let batch_ordinal = open.batch_ordinal(ordinal)?;
             let slot = projection.group(at, Operation::Truncate, &mut self.groups, &mut self.spares);
@@ -381,7 +400,7 @@ impl Minimizer {
         self.open.as_ref().is_some_and(|open| ordinal >= open.source_ordinal)
     }
 
-    /// Whether a change is for this plugin. If it is, its relation has been told and there is room for it.
+    /// Whether a change may be for this plugin. If it may, its relation has been told.
     #[inline]
     fn admit(
         &mut self,
@@ -402,7 +421,6 @@ impl Minimizer {
         if projection.is_stale() {
             self.reshape(at, ordinal)?;
         }
-        self.make_room(ordinal)?;
         Ok(Some(at))
     }
 
@@ -421,7 +439,9 @@ impl Minimizer {
     /// shape leaves first, the changes of the open transaction before `ordinal` included.
     fn reshape(&mut self, at: usize, ordinal: u32) -> Result<(), MinimizeError> {
         let Some(projection) = self.projections.get_mut(at) else { return Ok(()) };
-        let Some(shape) = projection.follow(&self.grant, &mut self.known)? else { return Ok(()) };
+        let Some(shape) = projection.follow(&self.grant, &mut self.known, self.hash_key.as_ref())? else {
+            return Ok(());
+        };
         if self.is_building(at) {
             self.cut()?;
         }

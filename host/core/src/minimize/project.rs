@@ -8,19 +8,21 @@ use std::sync::Arc;
 
 use crate::assemble::{Relation, StreamColumn};
 use crate::batch::Operation;
+use crate::grant::rules::{Before, EmptyUpdates, Treatment, Untouched};
 use crate::grant::{Grant, Operations, TableGrant};
-use crate::relation::{ProjectedColumn, ProjectedRelation};
+use crate::relation::{ProjectedColumn, ProjectedRelation, ReplicaIdentity};
 use crate::value::Kind;
 
-use super::error::MinimizeError;
+use super::error::{MinimizeError, TreatmentError};
+use super::filter::RowFilter;
 use super::group::GroupBuilder;
 use super::known::{Known, KnownTable};
 use super::spare::Spares;
+use super::treat::{Apply, HashKey};
 
 const OPERATIONS: usize = 5;
 
 /// What the walk over a row needs to know.
-#[derive(Debug)]
 pub(super) struct Shape {
     /// As the plugin is told.
     pub(super) relation: ProjectedRelation,
@@ -30,6 +32,25 @@ pub(super) struct Shape {
     pub(super) width: u16,
     /// One a granted column.
     pub(super) kinds: Vec<Kind>,
+    /// One a granted column.
+    pub(super) plans: Vec<Plan>,
+    /// Which rows are handed over.
+    pub(super) filter: Option<RowFilter>,
+    /// What a change may be to the plugin, once the filter has had its word.
+    pub(super) operations: Operations,
+    /// Updates that the plugin could see no difference of are not handed over.
+    pub(super) drops_empty: bool,
+    /// What an update left as it was is not handed over.
+    pub(super) changed_only: bool,
+}
+
+/// How one granted column is handed over.
+pub(super) struct Plan {
+    pub(super) apply: Apply,
+    /// Part of the key, as the stream tells it, or the grant under identity full.
+    pub(super) key: bool,
+    /// Whether old rows have it.
+    pub(super) in_before: bool,
 }
 
 pub(super) struct Projection {
@@ -96,7 +117,12 @@ impl Projection {
     }
 
     /// Follows the announcement where the plugin cannot see a difference. Otherwise gives the shape to tell it.
-    pub(super) fn follow(&mut self, grant: &Grant, known: &mut Known) -> Result<Option<Shape>, MinimizeError> {
+    pub(super) fn follow(
+        &mut self,
+        grant: &Grant,
+        known: &mut Known,
+        hash_key: Option<&Arc<HashKey>>,
+    ) -> Result<Option<Shape>, MinimizeError> {
         let Some(grant) = grant.table(&self.source.namespace, &self.source.name) else { return Ok(None) };
         let withheld = known.withheld(grant, &self.source)?;
         if withheld != self.withheld && !withheld.is_empty() {
@@ -104,11 +130,12 @@ impl Projection {
             known.withheld.push(KnownTable { namespace, name, columns: withheld.clone() });
         }
         self.withheld = withheld;
-        let next = Shape::new(grant, &self.source, &self.withheld)?;
+        let next = Shape::new(grant, &self.source, &self.withheld, hash_key)?;
         match &mut self.shape {
             Some(shape) if shape.same_for_plugin(&next) => {
                 // Only hidden columns moved: the plugin keeps its version, the walk follows the wire.
-                (shape.granted, shape.width) = (next.granted, next.width);
+                let told = std::mem::replace(shape, next).relation;
+                shape.relation = told;
                 self.stale = false;
                 Ok(None)
             }
@@ -163,27 +190,54 @@ impl Projection {
 }
 
 impl Shape {
-    fn new(grant: &TableGrant, source: &Relation, withheld: &[String]) -> Result<Self, MinimizeError> {
+    fn new(
+        grant: &TableGrant,
+        source: &Relation,
+        withheld: &[String],
+        hash_key: Option<&Arc<HashKey>>,
+    ) -> Result<Self, MinimizeError> {
+        let (namespace, table) = (&source.namespace, &source.name);
         let missing = grant.required.iter().find(|name| source.columns.iter().all(|column| column.name != **name));
         if let Some(column) = missing {
-            return Err(MinimizeError::missing(&source.namespace, &source.name, column));
+            return Err(MinimizeError::missing(namespace, table, column));
         }
         let is_granted =
             |column: &StreamColumn| grant.columns.contains(&column.name) && !withheld.contains(&column.name);
         let granted: Vec<bool> = source.columns.iter().map(is_granted).collect();
-        let width = u16::try_from(granted.len())
-            .map_err(|_| MinimizeError::too_many_columns(&source.namespace, &source.name))?;
+        let width = u16::try_from(granted.len()).map_err(|_| MinimizeError::too_many_columns(namespace, table))?;
+        let rules = &grant.rules;
+        let full = source.identity == ReplicaIdentity::Full;
+        let changed_only = rules.untouched == Untouched::Withhold;
+        let needs_key = rules.before == Before::Key || changed_only && rules.before == Before::None;
+        if full && needs_key && rules.key.is_empty() {
+            return Err(MinimizeError::key_unknown(namespace, table));
+        }
         let mut keys: u16 = 0;
         let mut columns = Vec::new();
         let mut kinds = Vec::new();
+        let mut plans = Vec::new();
         for (column, granted) in source.columns.iter().zip(&granted) {
             let key_position = column.key.then_some(keys);
             keys += u16::from(column.key);
             if *granted {
-                columns.push(project(column, key_position));
-                kinds.push(column.kind);
+                let treatment = rules.treatment(&column.name);
+                let refused = |error| MinimizeError::treatment(namespace, table, &column.name, treatment, error);
+                let key = if full { rules.key.contains(&column.name) } else { column.key };
+                if key && !treatment.keeps_apart() {
+                    return Err(refused(TreatmentError::Key));
+                }
+                let apply = Apply::new(treatment, column.kind, hash_key).map_err(refused)?;
+                let in_before = match rules.before {
+                    Before::None => false,
+                    Before::Key => key,
+                    Before::Granted => true,
+                };
+                kinds.push(if treatment == Treatment::Hashed { Kind::Text } else { column.kind });
+                plans.push(Plan { apply, key, in_before });
+                columns.push(project(column, key_position, treatment));
             }
         }
+        let filter = rules.filter.as_ref().map(|filter| RowFilter::new(filter, grant, source)).transpose()?;
         let relation = ProjectedRelation {
             id: source.id,
             namespace: source.namespace.clone(),
@@ -192,7 +246,9 @@ impl Shape {
             identity: source.identity,
             columns,
         };
-        Ok(Self { relation, granted, width, kinds })
+        let drops_empty = rules.empty_updates == EmptyUpdates::Drop;
+        let operations = grant.operations;
+        Ok(Self { relation, granted, width, kinds, plans, filter, operations, drops_empty, changed_only })
     }
 
     fn same_for_plugin(&self, other: &Self) -> bool {
@@ -203,17 +259,33 @@ impl Shape {
     }
 }
 
+/// What the plugin has to be asked about. Under a filter, an update can be a delete to it.
 fn operations(source: &Relation, grant: &Grant) -> Operations {
-    grant.table(&source.namespace, &source.name).map_or(Operations::NONE, |table| table.operations)
+    let Some(table) = grant.table(&source.namespace, &source.name) else { return Operations::NONE };
+    match table.operations.contains(Operation::Delete) && table.rules.filter.is_some() {
+        true => table.operations.with(Operation::Update),
+        false => table.operations,
+    }
 }
 
-fn project(column: &StreamColumn, key_position: Option<u16>) -> ProjectedColumn {
+/// Object id of `text`.
+const TEXT: u32 = 25;
+
+fn project(column: &StreamColumn, key_position: Option<u16>, treatment: Treatment) -> ProjectedColumn {
+    // What is no value of the type any more is told as what it is.
+    let is_string = matches!(column.type_name.as_str(), "text" | "varchar" | "bpchar" | "name");
+    let as_text = match treatment {
+        Treatment::Plain | Treatment::Nulled => false,
+        Treatment::Hashed => true,
+        Treatment::Masked | Treatment::Truncated(_) => column.kind == Kind::Text && !is_string,
+    };
+    let told = if as_text { ("text", TEXT, -1) } else { (&*column.type_name, column.type_oid, column.type_modifier) };
     ProjectedColumn {
         name: column.name.clone(),
-        type_name: column.type_name.clone(),
-        type_oid: column.type_oid,
-        type_modifier: column.type_modifier,
+        type_name: told.0.to_owned(),
+        type_oid: told.1,
+        type_modifier: told.2,
         key_position,
-        treatment: "plain".to_owned(),
+        treatment: treatment.to_string(),
     }
 }

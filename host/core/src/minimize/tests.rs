@@ -2,14 +2,17 @@
 //!
 //! Changing relations are in [`shapes`], random streams against a naive reference in [`replay`].
 
+mod canary;
 mod model;
 mod replay;
+mod rules;
 mod shapes;
 
 use super::*;
 use crate::assemble::Assembler;
 use crate::batch::{Group, NOT_SENT, NULL, UNCHANGED, VALUE, Values};
 use crate::fuzzing::check_batch;
+use crate::grant::rules::Rules;
 use crate::grant::{Columns, Operations, TableGrant};
 use crate::pgoutput::Message;
 use crate::pgoutput::build::{self, Column, Value, column};
@@ -29,6 +32,7 @@ fn only(name: &str, columns: &[&str]) -> TableGrant {
         required: columns.iter().map(|c| (*c).to_owned()).collect(),
         operations: Operations::ALL,
         allow_new_columns: false,
+        rules: Rules::default(),
     }
 }
 

@@ -4,13 +4,15 @@
 
 use serde::Serialize;
 use walgate_plugin::Output;
+use walgate_store::{PipelineRow, StoreReader};
 use walgate_wire::Connection;
 
 use super::worst;
 use crate::config::Config;
 use crate::exit::{Exit, Failure};
+use crate::halt::{Halt, HaltClass};
 use crate::plugins::Loaded;
-use crate::preflight::{self, Refusal};
+use crate::preflight::{self, Decision, Observed, Refusal, Server};
 use crate::printer::Printer;
 use crate::{connect, plugins};
 
@@ -19,11 +21,14 @@ use crate::{connect, plugins};
 struct Line {
     what: String,
     ok: bool,
+    /// It does not keep `run` from starting, and should be mended nevertheless.
+    warning: bool,
     detail: String,
 }
 
 pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failure> {
-    let mut lines = vec![Line { what: "configuration".to_owned(), ok: true, detail: "read".to_owned() }];
+    let mut lines =
+        vec![Line { what: "configuration".to_owned(), ok: true, warning: false, detail: "read".to_owned() }];
     let mut failures = Vec::new();
     let mut note = |what: &str, outcome: Result<String, Failure>| {
         let (ok, detail) = match outcome {
@@ -34,17 +39,19 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
                 (false, detail)
             }
         };
-        lines.push(Line { what: what.to_owned(), ok, detail });
+        lines.push(Line { what: what.to_owned(), ok, warning: false, detail });
     };
+    let mut reader = None;
     let stored = match connect::state_reader(&config.state).await {
-        Ok(mut reader) => match reader.load(&config.slot).await {
+        Ok(mut asked) => match asked.load(&config.slot).await {
             Ok(stored) => {
                 let detail = stored.as_ref().map_or_else(
                     || "reachable, no checkpoint yet".to_owned(),
                     |stored| format!("reachable, acknowledged up to {}", stored.acked),
                 );
                 note("state", Ok(detail));
-                stored
+                reader = Some(asked);
+                Some(stored)
             }
             Err(error) => {
                 note("state", Err(connect::state_failure(error)));
@@ -57,20 +64,28 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
         }
     };
     let mut source = None;
+    let mut warnings = Vec::new();
     match connect::source(&config.source).await {
         Err(failure) => note("source", Err(failure)),
-        Ok(mut connection) => match preflight::server(&mut connection, config).await {
+        Ok(mut connection) => match preflight::observe(&mut connection, config).await {
             Err(refusal) => note("source", Err(failure_of(refusal))),
-            Ok((identity, major)) => {
-                note("source", Ok(format!("Postgres {major}, system {}, publications exist", identity.system_id)));
-                let slot = preflight::slot(&mut connection, config)
-                    .await
-                    .and_then(|confirmed| preflight::history(config, identity, major, confirmed, stored.as_ref()));
-                note("slot", slot.map(|found| format!("stands at {}", found.confirmed)).map_err(failure_of));
+            Ok(observed) => {
+                let Server { identity, major, in_recovery } = &observed.server;
+                let role = if *in_recovery { "standby" } else { "primary" };
+                note(
+                    "source",
+                    Ok(format!("Postgres {major}, {role}, system {}, publications exist", identity.system_id)),
+                );
+                note("slot", would_start(&mut connection, config, &observed, stored.as_ref()).await);
+                match preflight::warnings(&mut connection, config).await {
+                    Ok(found) => warnings = found,
+                    Err(error) => note("warnings", Err(connect::source_failure(&error))),
+                }
                 source = Some(connection);
             }
         },
     }
+    let stored = stored.as_ref().and_then(Option::as_ref);
     match plugins::load(config).await {
         Err(failure) => note("plugins", Err(failure)),
         Ok(directory) => {
@@ -78,7 +93,11 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
                 note("plugins", Err(Failure::usage(format!("no plugin in {} can run", config.plugins.dir.display()))));
             }
             for plugin in &directory.loaded {
-                note(&format!("plugin {}", plugin.name), would_run(plugin, config, source.as_mut()).await);
+                let mut outcome = would_run(plugin, config, source.as_mut()).await;
+                if let (Ok(_), Some(reader), Some(stored)) = (&outcome, &mut reader, stored) {
+                    outcome = would_go_on(plugin, config, stored, reader).await.and(outcome);
+                }
+                note(&format!("plugin {}", plugin.name), outcome);
             }
             for plugin in &directory.not_running {
                 note(
@@ -88,9 +107,15 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
             }
         }
     }
+    let warning = |detail| Line { what: "source".to_owned(), ok: true, warning: true, detail };
+    lines.extend(warnings.into_iter().map(warning));
     printer.show(&lines, || {
-        let mark = |ok| if ok { "ok  " } else { "FAIL" };
-        lines.iter().map(|line| format!("{} {}: {}\n", mark(line.ok), line.what, line.detail)).collect()
+        let mark = |line: &Line| match (line.ok, line.warning) {
+            (false, _) => "FAIL",
+            (true, true) => "warn",
+            (true, false) => "ok  ",
+        };
+        lines.iter().map(|line| format!("{} {}: {}\n", mark(line), line.what, line.detail)).collect()
     });
     match worst(&failures) {
         None => Ok(()),
@@ -98,7 +123,32 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
     }
 }
 
-/// What can be said of a plugin before it is opened: its outputs have a place, and its tables are published.
+/// What `run` would do with the slot. `stored` is what the state database answered, if it did.
+async fn would_start(
+    connection: &mut Connection,
+    config: &Config,
+    observed: &Observed,
+    stored: Option<&Option<PipelineRow>>,
+) -> Result<String, Failure> {
+    let stored = stored.ok_or_else(|| Failure::unavailable("cannot be judged without the state database"))?;
+    match preflight::judge(connection, config, observed, stored.as_ref()).await.map_err(failure_of)? {
+        Decision::Resume { confirmed, follow: None } => Ok(format!("stands at {confirmed}")),
+        Decision::Resume { confirmed, follow: Some(timeline) } => Ok(format!(
+            "stands at {confirmed}; the source was promoted to timeline {timeline}, and everything stored came before"
+        )),
+        Decision::Adopt(confirmed) => Ok(format!("stands at {confirmed}, where the stream would begin")),
+        Decision::CreateSlot => Ok("does not exist; run would create it, as source.start says".to_owned()),
+        // Most likely the installation that is being checked.
+        Decision::Wait(halt) if halt.class == HaltClass::SlotActive => {
+            Ok("is read by a walgate that runs; another one would wait as a standby".to_owned())
+        }
+        Decision::Wait(halt) => Err(failure_of(Refusal::Held(halt))),
+        Decision::Halt(halt) => Err(halt.into()),
+    }
+}
+
+/// What can be said of a plugin before it is opened: its outputs have a place, its targets are as they have
+/// to be, and its tables are published.
 async fn would_run(plugin: &Loaded, config: &Config, source: Option<&mut Connection>) -> Result<String, Failure> {
     for (name, output) in &plugin.manifest.outputs {
         if let Output::File { path, .. } = output
@@ -110,6 +160,7 @@ async fn would_run(plugin: &Loaded, config: &Config, source: Option<&mut Connect
             )));
         }
     }
+    crate::pipeline::look_at_targets(config, &plugin.manifest, &plugin.name).await?;
     if let Some(connection) = source {
         let missing = preflight::unpublished(connection, config, &plugin.grant)
             .await
@@ -124,6 +175,30 @@ async fn would_run(plugin: &Loaded, config: &Config, source: Option<&mut Connect
         }
     }
     Ok(format!("version {}, {} tables granted", plugin.description.version, plugin.grant.tables.len()))
+}
+
+/// Whether it can go on where it stood, and was not rolled back.
+async fn would_go_on(
+    plugin: &Loaded,
+    config: &Config,
+    stored: &PipelineRow,
+    reader: &mut StoreReader,
+) -> Result<(), Failure> {
+    let known = reader.generations(&config.slot, &plugin.name).await.map_err(connect::state_failure)?;
+    if let Some(cause) = crate::pipeline::blocked_by(known, plugin) {
+        return Err(Failure::usage(format!("quarantined: {cause}")));
+    }
+    match stored.cursors.get(&plugin.name).filter(|_| plugin.manifest.required) {
+        Some(cursor) if !cursor.reaches(stored.acked) => {
+            let detail = format!(
+                "it stands at {}, but the source may have freed its log up to {}: it was away while others went on. Unless its \
+                 sink says by itself that it has everything up to there, it can only begin at the present, under another name",
+                cursor.end, stored.acked
+            );
+            Err(Halt::of_plugin(HaltClass::DataGapPlugin, &plugin.name, detail).into())
+        }
+        _ => Ok(()),
+    }
 }
 
 fn failure_of(refusal: Refusal) -> Failure {

@@ -3,9 +3,15 @@
 //! Holds: arguments, help, the runtime, exit codes. One file a command. Refuses to know how anything is done.
 
 mod check;
+mod dead_letter;
+mod explain;
+mod generations;
 mod plugin;
+mod plugin_check;
+mod plugin_state;
 mod run;
 mod slot;
+mod source;
 mod status;
 
 use std::path::PathBuf;
@@ -15,6 +21,7 @@ use clap::{Parser, Subcommand};
 
 use crate::config::Config;
 use crate::exit::{Exit, Failure};
+use crate::panics;
 use crate::printer::Printer;
 
 /// Threads of the runtime, which runs the flow, the lanes, the checkpoint and the API. The socket and each plugin have
@@ -64,16 +71,27 @@ enum Command {
     Check,
     /// Show what a running walgate is doing, or where a stopped one stands.
     Status,
+    /// Show what the publications send beyond what any plugin is granted, and the statement that would stop it.
+    Source,
+    /// Look at changes that plugins could not take, have them tried again, or give them up.
+    #[command(subcommand)]
+    DeadLetter(dead_letter::Command),
     /// Create, drop or list replication slots.
     #[command(subcommand)]
     Slot(slot::Command),
     /// Look at plugins, or make one from a core module.
     #[command(subcommand)]
     Plugin(plugin::Command),
+    /// Say what a halt means and what to do about it. Without a name: all of them, one a line.
+    Explain {
+        /// The name of the halt, as the message and `walgate status` have it.
+        name: Option<String>,
+    },
 }
 
 /// Parses the arguments, runs the command, and turns the outcome into an exit code.
 pub fn main() -> ExitCode {
+    panics::print_places_only();
     let arguments = Arguments::parse();
     let printer = Printer::new(arguments.json);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(RUNTIME_THREADS).enable_all().build();
@@ -100,8 +118,13 @@ async fn dispatch(arguments: Arguments, printer: Printer) -> Result<(), Failure>
         Command::Run => run::run(Config::read(&arguments.config)?).await,
         Command::Check => check::check(&Config::read(&arguments.config)?, printer).await,
         Command::Status => status::status(&Config::read(&arguments.config)?, printer).await,
+        Command::Source => source::source(&Config::read(&arguments.config)?, printer).await,
+        Command::DeadLetter(command) => {
+            dead_letter::dead_letter(command, &Config::read(&arguments.config)?, printer).await
+        }
         Command::Slot(command) => slot::slot(command, &Config::read(&arguments.config)?, printer).await,
         Command::Plugin(command) => plugin::plugin(command, &arguments.config, printer).await,
+        Command::Explain { name } => explain::explain(name.as_deref(), printer),
     }
 }
 

@@ -1,4 +1,5 @@
-//! `walgate plugin`: list the directory, look into a component, make a component from a core module.
+//! `walgate plugin`: list the directory, look into a component, make a component from a core module. What is about
+//! versions is in `generations.rs`.
 //!
 //! Holds: what is shown. Refuses to know wasmtime. `inspect` and `build` need no configuration.
 
@@ -8,15 +9,44 @@ use clap::Subcommand;
 use serde::Serialize;
 use walgate_plugin::Engine;
 
+use super::{generations, plugin_check, plugin_state};
 use crate::config::Config;
 use crate::exit::{Failure, chain};
 use crate::plugins;
-use crate::printer::Printer;
+use crate::printer::{Printer, one_line};
 
 #[derive(Subcommand)]
 pub(super) enum Command {
-    /// List the plugin directory: what would run, what would not, and why.
+    /// List the plugin directory: what runs, when walgate does, and what would run, what would not, and why.
     List,
+    /// Say what would happen with plugins: their mode, and all that they would be given. Needs no database; without a
+    /// walgate.toml it takes nothing from there.
+    Check {
+        /// A plugin directory, or the folder of one plugin.
+        dir: PathBuf,
+    },
+    /// Look at what plugins keep in their state.
+    #[command(subcommand)]
+    State(plugin_state::Command),
+    /// List the versions of a plugin that ran, oldest first.
+    Generations {
+        /// The plugin.
+        plugin: String,
+    },
+    /// Put an earlier version back into the plugin directory, from the copies in plugins.cache_dir. A running walgate takes it
+    /// up by itself.
+    Rollback {
+        /// The plugin.
+        plugin: String,
+        /// The generation to go back to; without it the last other one that was not rolled back.
+        #[arg(long)]
+        to: Option<u64>,
+    },
+    /// Let versions that failed and were rolled back run again.
+    Unblock {
+        /// The plugin.
+        plugin: String,
+    },
     /// Print what a component is and asks for: as a plugin.toml to start from, or everything with --json.
     Inspect {
         /// The component.
@@ -39,6 +69,19 @@ struct Listed {
     cause: Option<String>,
     version: Option<String>,
     tables: Vec<String>,
+    /// What the running walgate says of it, if one runs.
+    now: Option<Now>,
+}
+
+/// A plugin in a running walgate.
+#[derive(Clone, Serialize, serde::Deserialize)]
+pub(super) struct Now {
+    state: String,
+    cause: Option<String>,
+    /// Seconds from 1970.
+    since: u64,
+    generation: u64,
+    candidate: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -66,6 +109,11 @@ struct Asked {
 pub(super) async fn plugin(command: Command, config: &Path, printer: Printer) -> Result<(), Failure> {
     match command {
         Command::List => list(&Config::read(config)?, printer).await,
+        Command::Check { dir } => plugin_check::check(&dir, config, printer).await,
+        Command::State(command) => plugin_state::state(command, &Config::read(config)?, printer).await,
+        Command::Generations { plugin } => generations::list(&Config::read(config)?, &plugin, printer).await,
+        Command::Rollback { plugin, to } => generations::rollback(&Config::read(config)?, &plugin, to, printer).await,
+        Command::Unblock { plugin } => generations::unblock(&Config::read(config)?, &plugin, printer).await,
         Command::Inspect { file } => inspect(file, printer).await,
         Command::Build { module, output } => build(&module, &output, printer),
     }
@@ -79,6 +127,7 @@ async fn list(config: &Config, printer: Printer) -> Result<(), Failure> {
         cause: None,
         version: Some(plugin.description.version.clone()),
         tables: plugin.grant.tables.iter().map(|table| format!("{}.{}", table.namespace, table.name)).collect(),
+        now: None,
     });
     let others = directory.not_running.iter().map(|plugin| Listed {
         name: plugin.name.clone(),
@@ -86,9 +135,12 @@ async fn list(config: &Config, printer: Printer) -> Result<(), Failure> {
         cause: Some(plugin.cause.clone()),
         version: None,
         tables: Vec::new(),
+        now: None,
     });
     let mut listed: Vec<Listed> = loaded.chain(others).collect();
     listed.sort_by(|a, b| a.name.cmp(&b.name));
+    let running = super::status::plugins(config.listen).await;
+    listed.iter_mut().for_each(|plugin| plugin.now = running.get(&plugin.name).cloned());
     printer.show(&listed, || {
         if listed.is_empty() {
             return format!("{} has no plugins", config.plugins.dir.display());
@@ -99,6 +151,18 @@ async fn list(config: &Config, printer: Printer) -> Result<(), Failure> {
 }
 
 fn line(plugin: &Listed) -> String {
+    let mut text = on_disk(plugin);
+    if let Some(now) = &plugin.now {
+        let cause = now.cause.as_ref().map(|cause| format!(": {}", one_line(cause))).unwrap_or_default();
+        text.push_str(&format!("    now {}, generation {}{cause}\n", now.state, now.generation));
+        if let Some(candidate) = &now.candidate {
+            text.push_str(&format!("    candidate {}\n", one_line(candidate)));
+        }
+    }
+    text
+}
+
+fn on_disk(plugin: &Listed) -> String {
     match (&plugin.cause, &plugin.version) {
         (Some(cause), _) => format!("{}: {}: {cause}\n", plugin.name, plugin.state),
         (None, version) => format!(

@@ -2,12 +2,14 @@
 //!
 //! Holds: the order of a start and the signals. Refuses to know the stages (see [`crate::pipeline`]).
 
+use std::sync::Arc;
+
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, Notify, mpsc, watch};
 
 use crate::config::Config;
 use crate::exit::Failure;
-use crate::plugins::Workers;
+use crate::plugins::{Loader, Plugins, Stamps, Watch, Workers};
 use crate::status::{Board, Phase};
 use crate::{api, connect, pipeline, plugins, telemetry};
 
@@ -17,9 +19,10 @@ pub(super) async fn run(config: Config) -> Result<(), Failure> {
     let stop = stop_on_signals()?;
     let board = Board::new();
     let workers = Workers::default();
-    api::serve(config.listen, board.clone(), workers.clone(), metrics).await?;
+    let redrive = Arc::new(Notify::new());
+    api::serve(config.listen, board.clone(), workers.clone(), metrics, Arc::clone(&redrive)).await?;
     tracing::info!(listen = %config.listen, "status and metrics are served");
-    let outcome = start(config, board.clone(), &workers, stop).await;
+    let outcome = start(config, board.clone(), &workers, redrive, stop).await;
     if let Err(failure) = &outcome
         && let Some(halt) = &failure.halt
     {
@@ -32,19 +35,28 @@ async fn start(
     config: Config,
     board: Board,
     workers: &Workers,
+    redrive: Arc<Notify>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), Failure> {
     let opening = async {
-        let directory = plugins::load(&config).await?;
+        let loader = Loader::new(&config)?;
+        let stamps = Stamps::of(&loader);
+        let directory = loader.all().await?;
         plugins::post(&board, &directory.not_running);
-        workers.add(&directory.loaded);
-        Ok::<_, Failure>((directory, connect::state(&config.state).await?))
+        directory.loaded.iter().for_each(|plugin| workers.set(plugin));
+        Ok::<_, Failure>((loader, stamps, directory, connect::state(&config.state).await?))
     };
-    let (directory, store) = tokio::select! {
+    let (loader, stamps, directory, store) = tokio::select! {
         opened = opening => opened?,
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
     };
-    pipeline::run(config, directory, store, board, stop).await
+    let (changes, candidates) = mpsc::channel(1);
+    let plugins = Plugins::new(directory);
+    let watch = Watch::new(loader, stamps, plugins.clone(), changes, workers.clone(), board.clone());
+    let watching = tokio::spawn(watch.run(config.clone(), stop.clone()));
+    let outcome = pipeline::run(config, plugins, store, board, redrive, Arc::new(Mutex::new(candidates)), stop).await;
+    watching.abort();
+    outcome
 }
 
 /// True once SIGTERM or SIGINT came.

@@ -6,11 +6,12 @@
 use clap::Subcommand;
 use serde::Serialize;
 use walgate_core::Lineage;
-use walgate_wire::{Connection, SlotInfo, SlotOptions};
+use walgate_wire::{Connection, SlotInfo};
 
 use crate::config::Config;
 use crate::connect;
-use crate::exit::{Failure, Halt};
+use crate::exit::Failure;
+use crate::halt::{Halt, HaltClass};
 use crate::preflight::{self, Refusal};
 use crate::printer::Printer;
 
@@ -53,7 +54,7 @@ async fn create(config: &Config, printer: Printer) -> Result<(), Failure> {
     let mut store = connect::state(&config.state).await?;
     if let Some(stored) = store.load(&config.slot).await.map_err(connect::state_failure)? {
         return Err(Halt::new(
-            "checkpoint_exists",
+            HaltClass::CheckpointExists,
             format!(
                 "there are checkpoints up to {} for slot {}: a new slot would leave a gap behind them. Forget them first with: \
                  walgate slot drop --forget",
@@ -63,18 +64,13 @@ async fn create(config: &Config, printer: Printer) -> Result<(), Failure> {
         .into());
     }
     let mut connection = connect::source(&config.source).await?;
-    let (identity, _) = preflight::server(&mut connection, config).await.map_err(|refusal| match refusal {
-        Refusal::Halt(halt) | Refusal::Held(halt) => halt.into(),
-        Refusal::Later(error) => connect::source_failure(&error),
-        Refusal::Unavailable(failure) => failure,
-    })?;
-    let created = connection
-        .create_slot(&config.slot, SlotOptions::default())
+    let server = preflight::server(&mut connection, config).await.map_err(failure_of)?;
+    let created = preflight::create(&mut connection, config, server.in_recovery, |line| printer.problem(&line))
         .await
-        .map_err(|error| connect::source_failure(&error))?;
+        .map_err(failure_of)?;
     let lineage = Lineage {
-        system_id: identity.system_id,
-        timeline: identity.timeline,
+        system_id: server.identity.system_id,
+        timeline: server.identity.timeline,
         database: config.source.database.clone(),
         slot: config.slot.clone(),
         slot_created_at: created.consistent_point,
@@ -86,6 +82,15 @@ async fn create(config: &Config, printer: Printer) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A command does not wait for what may pass.
+fn failure_of(refusal: Refusal) -> Failure {
+    match refusal {
+        Refusal::Halt(halt) | Refusal::Held(halt) => halt.into(),
+        Refusal::Later(error) => connect::source_failure(&error),
+        Refusal::Unavailable(failure) => failure,
+    }
+}
+
 async fn drop_slot(config: &Config, forget: bool, of: Option<&str>, printer: Printer) -> Result<(), Failure> {
     let mut connection = connect::source(&config.source).await?;
     if forget {
@@ -93,12 +98,24 @@ async fn drop_slot(config: &Config, forget: bool, of: Option<&str>, printer: Pri
     }
     let slot = connection.slot(&config.slot).await.map_err(|error| connect::source_failure(&error))?;
     match slot {
+        Some(found) if found.plugin != "pgoutput" || found.database != config.source.database => {
+            return Err(Failure::usage(format!(
+                "slot {} is of database {} and output plugin {}, so it is not walgate's: source.url names database {}. Correct \
+                 source.slot; or drop it where it belongs, with: SELECT pg_drop_replication_slot({})",
+                config.slot,
+                found.database,
+                found.plugin,
+                config.source.database,
+                walgate_wire::literal(&config.slot)
+            )));
+        }
         Some(_) => connection.drop_slot(&config.slot, false).await.map_err(|error| connect::source_failure(&error))?,
         None if forget => {
             printer.problem(&format!("slot {} does not exist; only checkpoints are forgotten", config.slot))
         }
-        None => return Err(Halt::new("slot_missing", format!("slot {} does not exist", config.slot)).into()),
+        None => return Err(Halt::new(HaltClass::SlotMissing, format!("slot {} does not exist", config.slot)).into()),
     }
+    let kept = !forget && has_checkpoints(config).await;
     let forgotten = if forget {
         let mut store = connect::state(&config.state).await?;
         store.clear_halt(&config.slot).await.map_err(connect::state_failure)?;
@@ -111,11 +128,20 @@ async fn drop_slot(config: &Config, forget: bool, of: Option<&str>, printer: Pri
         let more = match (forget, forgotten) {
             (true, true) => ", its checkpoints are forgotten",
             (true, false) => ", there were no checkpoints",
+            (false, _) if !kept => "",
             (false, _) => "; its checkpoints are kept and keep a new slot from starting, forget them with --forget",
         };
         format!("slot {} is gone{more}", done.slot)
     });
     Ok(())
+}
+
+/// As far as the state database says so.
+async fn has_checkpoints(config: &Config) -> bool {
+    match connect::state_reader(&config.state).await {
+        Ok(mut reader) => reader.load(&config.slot).await.is_ok_and(|stored| stored.is_some()),
+        Err(_) => true,
+    }
 }
 
 /// Checkpoints are kept by the name of the slot. Two sources that share a state database may use one name, and the
@@ -150,6 +176,8 @@ struct Listed {
     restart: Option<String>,
     wal_status: Option<String>,
     invalidated: Option<String>,
+    failover: Option<bool>,
+    synced: Option<bool>,
 }
 
 async fn list(config: &Config, printer: Printer) -> Result<(), Failure> {
@@ -177,6 +205,8 @@ fn listed(slot: &SlotInfo) -> Listed {
         restart: slot.restart_lsn.map(|lsn| lsn.to_string()),
         wal_status: slot.wal_status.clone(),
         invalidated: slot.invalidated().map(str::to_owned),
+        failover: slot.failover,
+        synced: slot.synced,
     }
 }
 
@@ -188,5 +218,10 @@ fn line(slot: &Listed) -> String {
     };
     let confirmed = slot.confirmed_flush.as_deref().unwrap_or("still being created");
     let invalidated = slot.invalidated.as_ref().map(|why| format!(", INVALIDATED: {why}")).unwrap_or_default();
-    format!("{} ({}, database {}): {user}, confirmed {confirmed}{invalidated}\n", slot.name, slot.plugin, slot.database)
+    let failover = if slot.failover == Some(true) { ", failover" } else { "" };
+    let synced = if slot.synced == Some(true) { ", synchronized copy" } else { "" };
+    format!(
+        "{} ({}, database {}): {user}, confirmed {confirmed}{failover}{synced}{invalidated}\n",
+        slot.name, slot.plugin, slot.database
+    )
 }

@@ -23,7 +23,15 @@ struct Stopped {
     phase: &'static str,
     acknowledged: Option<String>,
     cursors: std::collections::BTreeMap<String, String>,
-    halt: Option<crate::exit::Halt>,
+    halt: Option<KeptHalt>,
+}
+
+/// A halt as it was kept, maybe by another version: its name may be unknown to this one.
+#[derive(Serialize)]
+struct KeptHalt {
+    name: String,
+    plugin: Option<String>,
+    detail: String,
 }
 
 pub(super) async fn status(config: &Config, printer: Printer) -> Result<(), Failure> {
@@ -41,10 +49,17 @@ pub(super) async fn status(config: &Config, printer: Printer) -> Result<(), Fail
     }
 }
 
+/// What a running walgate says of its plugins; nothing when none answers.
+pub(super) async fn plugins(address: std::net::SocketAddr) -> std::collections::BTreeMap<String, super::plugin::Now> {
+    let asked = tokio::time::timeout(PATIENCE, request(address, "GET", "/plugins")).await;
+    let page = asked.ok().and_then(Result::ok).unwrap_or_default();
+    serde_json::from_str(&page).unwrap_or_default()
+}
+
 async fn stopped(config: &Config, printer: Printer) -> Result<(), Failure> {
     let mut reader = connect::state_reader(&config.state).await?;
     let stored = reader.load(&config.slot).await.map_err(connect::state_failure)?;
-    let halt = reader.halt(&config.slot).await.map_err(connect::state_failure)?.map(|halt| crate::exit::Halt {
+    let halt = reader.halt(&config.slot).await.map_err(connect::state_failure)?.map(|halt| KeptHalt {
         name: halt.name,
         plugin: halt.plugin,
         detail: halt.detail,
@@ -60,7 +75,8 @@ async fn stopped(config: &Config, printer: Printer) -> Result<(), Failure> {
     printer.show(&answer, || {
         let mut text = format!("walgate is not running ({} on {})\n", answer.phase, config.listen);
         if let Some(halt) = &answer.halt {
-            text.push_str(&format!("{halt}\n"));
+            let plugin = halt.plugin.as_ref().map(|plugin| format!(" (plugin {plugin})")).unwrap_or_default();
+            text.push_str(&format!("halted: {}{plugin}: {}\n", halt.name, halt.detail));
         }
         match &answer.acknowledged {
             Some(position) => text.push_str(&format!("position  acknowledged {position}\n")),
@@ -77,10 +93,20 @@ async fn stopped(config: &Config, printer: Printer) -> Result<(), Failure> {
     }
 }
 
-/// One GET over HTTP/1.0, so that the answer ends with the connection.
 async fn ask(address: std::net::SocketAddr) -> std::io::Result<String> {
+    request(address, "GET", "/status").await
+}
+
+/// Tells the running process something; an error when there is none.
+pub(super) async fn post(address: std::net::SocketAddr, path: &str) -> std::io::Result<()> {
+    let asked = tokio::time::timeout(PATIENCE, request(address, "POST", path));
+    asked.await.map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))?.map(drop)
+}
+
+/// One request over HTTP/1.0, so that the answer ends with the connection.
+async fn request(address: std::net::SocketAddr, method: &str, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(format!("GET /status HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes()).await?;
+    stream.write_all(format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes()).await?;
     let mut answer = String::new();
     stream.take(MAX_ANSWER_BYTES).read_to_string(&mut answer).await?;
     let (_, body) = answer.split_once("\r\n\r\n").ok_or(std::io::ErrorKind::InvalidData)?;

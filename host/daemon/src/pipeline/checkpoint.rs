@@ -7,21 +7,24 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 use walgate_core::{Cursor, Lineage, Lsn};
-use walgate_store::{
-    Checkpoint as Write, Class, Durable, Output, OutputLength, OutputMark, PluginCursor, Retries, RetryPolicy,
-    StateWrite, Store,
-};
+use walgate_store::{Checkpoint as Write, Durable, PluginCursor, Retries, RetryPolicy, StateWrite, Store};
 
 use super::columns;
-use super::deliver::Delivered;
+use super::deliver::{Delivered, Letters, place};
+use super::delivered_to;
+use super::outputs::Outputs;
+use super::witness::Witness;
 use crate::connect::state_halt;
-use crate::exit::{Halt, chain};
+use crate::exit::chain;
+use crate::halt::{Halt, HaltClass};
 use crate::status::Board;
+use crate::telemetry::events;
 
 /// Deliveries that may be committed together. Whatever has piled up during the last commit goes into the next.
 const MAX_TOGETHER: usize = 1_024;
@@ -31,12 +34,9 @@ const MAX_STAGED_BYTES: usize = 8 << 20;
 /// the source itself, as much as some hundred rows cost to decode: a hundred a second tripled the slowest percent of
 /// deliveries at a thousand transactions a second. The first one after a quiet time comes at once, and so does one with
 /// much to write.
-const PACE: Duration = Duration::from_millis(100);
-/// Attempts to write an output before the pipeline halts.
-const OUTPUT_ATTEMPTS: u32 = 5;
+pub(crate) const PACE: Duration = Duration::from_millis(100);
 /// How long the wire may take to end a stream it was asked to end.
 const HANG_UP: Duration = Duration::from_secs(5);
-const OUTPUT_PAUSE: Duration = Duration::from_millis(500);
 
 /// One plugin as the checkpoint sees it.
 pub(crate) struct Position {
@@ -44,11 +44,16 @@ pub(crate) struct Position {
     pub(crate) required: bool,
     pub(crate) generation: u64,
     pub(crate) cursor: Cursor,
-    /// What is stored: never moves back. For a sink that keeps its own position it is what the sink has to answer, so
-    /// that a quiet time is told from a sink that lost something.
+    /// What is stored: never moves back. A running plugin's is stored no later than an acknowledgement that counts on it.
     pub(crate) stored: Cursor,
-    pub(crate) sink_owned: bool,
-    pub(crate) outputs: BTreeMap<String, Output>,
+    /// Where a sink that keeps its own position stands, and what of that is stored. See [`super::delivered_to`].
+    pub(crate) delivered_to: (Option<Cursor>, Option<Cursor>),
+    pub(crate) outputs: Outputs,
+    /// Its cursor commits with its rows, in the transaction of [`super::apply`]. Storing it here, too, would have the two
+    /// wait for each other.
+    pub(crate) together: bool,
+    /// How long a commit may wait for more of this plugin.
+    pub(crate) pace: Duration,
 }
 
 /// The stage.
@@ -59,11 +64,43 @@ pub(crate) struct Checkpoint {
     pub(crate) retries: RetryPolicy,
     pub(crate) positions: Vec<Position>,
     pub(crate) acked: Lsn,
+    /// The last transaction that was delivered to anybody, as it is stored.
+    pub(crate) witness: Option<Witness>,
+    /// Told by a lane that waits for a commit.
+    pub(crate) hurry: Arc<Notify>,
+    pub(crate) letters: LetterRoom,
     /// Proofs for the ack stage, one a commit.
     pub(crate) durable: mpsc::UnboundedSender<Durable>,
     /// When the state lives on the source's own server: whether the stream is connected, and how to end it.
     pub(crate) shared: Option<(watch::Receiver<bool>, Arc<Notify>)>,
     pub(crate) board: Board,
+}
+
+/// How much room there is for dead letters.
+#[derive(Clone)]
+pub(crate) struct LetterRoom {
+    pub(crate) max_bytes: u64,
+    /// What is kept, as far as this process knows: others may drop letters, and the keeper counts anew.
+    pub(crate) bytes: Arc<AtomicU64>,
+    /// Told when letters went or came back, so that they are counted anew.
+    pub(crate) changed: Arc<Notify>,
+}
+
+impl LetterRoom {
+    /// Whether that many bytes fit.
+    pub(crate) fn has_room(&self, more: u64) -> bool {
+        self.bytes.load(Ordering::Relaxed).saturating_add(more) <= self.max_bytes
+    }
+
+    /// What is said when they do not.
+    pub(crate) fn full(&self, more: u64) -> String {
+        format!(
+            "{} bytes of dead letters are kept, and {more} more would pass dead_letters.max_bytes = {}. Look at them with: \
+             walgate dead-letter list; then redrive or drop them, or raise the limit",
+            self.bytes.load(Ordering::Relaxed),
+            self.max_bytes
+        )
+    }
 }
 
 /// What one commit carries.
@@ -72,79 +109,174 @@ struct Gathered {
     cursors: BTreeMap<usize, Cursor>,
     own: BTreeMap<usize, Cursor>,
     state: Vec<StateWrite>,
-    outputs: BTreeMap<(usize, String), Vec<u8>>,
+    outputs: BTreeMap<usize, Vec<(String, Vec<u8>)>>,
+    letters: Letters,
+    /// To be told afterwards.
+    delivered: Vec<Delivered>,
 }
 
 impl Checkpoint {
     /// Works until every sender is gone and everything sent is durable. Gives the store back.
     pub(crate) async fn run(mut self, mut delivered: mpsc::Receiver<Delivered>) -> Result<Store, (Store, Halt)> {
         let mut waiting = Vec::with_capacity(MAX_TOGETHER);
-        let mut due = Instant::now();
+        let mut last = None;
         while delivered.recv_many(&mut waiting, MAX_TOGETHER).await > 0 {
-            gather_until(due, &mut waiting, &mut delivered).await;
+            self.gather_until(last, &mut waiting, &mut delivered).await;
             let gathered = self.gather(waiting.drain(..));
             if let Err(halt) = self.settle(gathered).await {
                 return Err((self.store, halt));
             }
-            due = Instant::now() + PACE;
+            last = Some(Instant::now());
         }
         Ok(self.store)
     }
 
+    /// Takes what else is delivered until a commit is due or enough is gathered.
+    async fn gather_until(
+        // An output cannot be shared between threads, only moved.
+        &mut self,
+        last: Option<Instant>,
+        waiting: &mut Vec<Delivered>,
+        delivered: &mut mpsc::Receiver<Delivered>,
+    ) {
+        let staged = |waiting: &[Delivered]| waiting.iter().map(Delivered::staged_bytes).sum::<usize>();
+        let Some(last) = last else { return };
+        while waiting.len() < MAX_TOGETHER && staged(waiting) < MAX_STAGED_BYTES {
+            if waiting.iter().any(|one| one.urgent) {
+                return;
+            }
+            let pace = waiting.iter().filter_map(|one| self.positions.get(one.lane())).map(|position| position.pace);
+            let due = last + pace.min().unwrap_or(PACE);
+            if Instant::now() >= due {
+                return;
+            }
+            let room = MAX_TOGETHER - waiting.len();
+            tokio::select! {
+                more = delivered.recv_many(waiting, room) => if more == 0 { return },
+                () = tokio::time::sleep_until(due) => return,
+                () = self.hurry.notified() => return,
+            }
+        }
+    }
+
     fn gather(&self, delivered: impl Iterator<Item = Delivered>) -> Gathered {
         let mut gathered = Gathered::default();
-        for one in delivered {
+        for mut one in delivered {
             let lane = one.lane();
             gathered.cursors.insert(lane, one.cursor());
             if let Some(own) = one.own() {
                 gathered.own.insert(lane, own);
             }
             let plugin = self.positions.get(lane).map_or("", |position| &position.plugin);
-            gathered.state.extend(one.learned().iter().map(|table| columns::write(plugin, table)));
-            let staged = one.into_staged();
-            for (name, bytes) in staged.outputs {
-                gathered.outputs.entry((lane, name)).or_default().extend(bytes);
-            }
-            let plugin = self.positions.get(lane).map_or("", |position| &position.plugin);
+            gathered.state.extend(one.take_learned().iter().map(|table| columns::write(plugin, table)));
+            let staged = one.take_staged();
+            gathered.outputs.entry(lane).or_default().extend(staged.outputs);
             gathered.state.extend(staged.state.into_iter().map(|(key, value)| StateWrite {
                 plugin: plugin.to_owned(),
                 key,
                 value,
             }));
+            gathered.letters.append(one.take_letters());
+            gathered.delivered.push(one);
         }
         gathered
     }
 
-    async fn settle(&mut self, gathered: Gathered) -> Result<(), Halt> {
+    async fn settle(&mut self, mut gathered: Gathered) -> Result<(), Halt> {
+        walgate_failpoint::hit("checkpoint.before_outputs");
         let mut lengths = Vec::with_capacity(gathered.outputs.len());
-        for ((lane, name), bytes) in gathered.outputs {
-            let mark = self.write_output(lane, &name, bytes).await?;
-            let plugin = self.positions.get(lane).map(|position| position.plugin.clone()).unwrap_or_default();
-            lengths.push(OutputLength { plugin, name, mark });
+        for (lane, staged) in std::mem::take(&mut gathered.outputs) {
+            if let Some(position) = self.positions.get_mut(lane) {
+                lengths.extend(position.outputs.write(staged).await?);
+            }
         }
         for (lane, cursor) in &gathered.cursors {
             if let Some(position) = self.positions.get_mut(*lane) {
                 position.cursor = *cursor;
-                let reached = if position.sink_owned { gathered.own.get(lane) } else { Some(cursor) };
-                position.stored = reached.map_or(position.stored, |reached| position.stored.max(*reached));
+                if let Some(own) = gathered.own.get(lane) {
+                    position.delivered_to.0 = Some(*own);
+                }
+                let (last, kept) = position.delivered_to;
+                // Once it is kept it is kept up to date: an older one would call a loss a quiet time.
+                if let Some(last) = last.filter(|last| kept != Some(*last))
+                    && (kept.is_some() || place(last) < place(*cursor))
+                {
+                    gathered.state.push(delivered_to::write(&position.plugin, last));
+                    position.delivered_to.1 = Some(last);
+                }
+                position.stored = position.stored.max(*cursor);
             }
+        }
+        for one in &gathered.delivered {
+            if let Some(position) = self.positions.get_mut(one.lane()) {
+                position.generation = one.generation();
+            }
+        }
+        let newest = gathered.delivered.iter().filter_map(Delivered::witness).max_by_key(|witness| witness.commit);
+        if let Some(newest) = newest.filter(|newest| self.witness.is_none_or(|known| known.commit < newest.commit)) {
+            gathered.state.push(newest.write());
+            self.witness = Some(newest);
         }
         self.acked.advance(self.covered_by_all());
         let write = Write {
             acked: self.acked,
-            cursors: gathered.cursors.keys().filter_map(|lane| self.positions.get(*lane)).map(cursor_of).collect(),
+            cursors: gathered
+                .cursors
+                .keys()
+                .filter_map(|lane| self.positions.get(*lane))
+                .filter(|position| !position.together)
+                .map(cursor_of)
+                .collect(),
             state: gathered.state,
             outputs: lengths,
+            dead_letters: gathered.letters.new,
+            redriven: gathered.letters.redriven,
+            refused_again: gathered.letters.refused_again,
         };
-        self.commit(&write).await?;
-        self.board.write(|status| {
-            for position in gathered.cursors.keys().filter_map(|lane| self.positions.get(*lane)) {
-                if let Some(plugin) = status.plugins.get_mut(&position.plugin) {
-                    plugin.cursor = position.cursor.end.to_string();
-                }
-            }
-        });
+        let idle = gathered.delivered.iter().all(|one| !one.carries());
+        let has_letters = !write.dead_letters.is_empty();
+        if has_letters {
+            self.room_for_letters(&write).await?;
+            walgate_failpoint::hit("dead_letter.before");
+        }
+        walgate_failpoint::hit("checkpoint.before_commit");
+        self.commit(&write, idle).await?;
+        walgate_failpoint::hit("checkpoint.committed");
+        if has_letters {
+            walgate_failpoint::hit("dead_letter.written");
+        }
+        self.count_letters(&write);
+        gathered.delivered.into_iter().for_each(|mut one| one.tell_durable());
+        for position in gathered.cursors.keys().filter_map(|lane| self.positions.get(*lane)) {
+            self.board.cursor(&position.plugin, position.cursor.end);
+        }
         Ok(())
+    }
+
+    /// Nothing is laid aside beyond the limit, and nothing is thrown away for it: the pipeline halts instead.
+    async fn room_for_letters(&mut self, write: &Write) -> Result<(), Halt> {
+        let more: u64 = write.dead_letters.iter().map(|letter| letter.image.len() as u64).sum();
+        if self.letters.has_room(more) {
+            return Ok(());
+        }
+        // Some may have been dropped or redriven meanwhile.
+        let bytes = self.store.dead_letter_bytes(&self.pipeline).await.map_err(|error| state_halt(&error))?;
+        self.letters.bytes.store(bytes, Ordering::Relaxed);
+        if self.letters.has_room(more) {
+            return Ok(());
+        }
+        let plugin = write.dead_letters.first().map_or("", |letter| &letter.plugin);
+        Err(Halt::of_plugin(HaltClass::DeadLettersFull, plugin, self.letters.full(more)))
+    }
+
+    fn count_letters(&mut self, write: &Write) {
+        for letter in &write.dead_letters {
+            self.letters.bytes.fetch_add(letter.image.len() as u64, Ordering::Relaxed);
+            self.board.plugin(&letter.plugin, |plugin| plugin.dead_letters += 1);
+        }
+        if !write.redriven.is_empty() || !write.refused_again.is_empty() {
+            self.letters.changed.notify_one();
+        }
     }
 
     /// What every required plugin has; with none required, what every plugin has.
@@ -154,12 +286,12 @@ impl Checkpoint {
         holding.map(|position| position.cursor.end).min().unwrap_or(self.acked)
     }
 
-    async fn commit(&mut self, write: &Write) -> Result<(), Halt> {
+    async fn commit(&mut self, write: &Write, idle: bool) -> Result<(), Halt> {
         let mut retries = Retries::new(self.retries);
         loop {
             match self.store.commit(&self.pipeline, &self.lineage, write).await {
                 Ok(durable) => {
-                    metrics::counter!("walgate_checkpoints_total").increment(1);
+                    events::checkpoint_advanced(durable.acked(), idle);
                     if retries.failures() > 0 {
                         self.board.write(|status| status.state_error = None);
                     }
@@ -171,9 +303,16 @@ impl Checkpoint {
                     let why = chain(&error);
                     self.board
                         .write(|status| status.state_error = Some(format!("a checkpoint cannot be written: {why}")));
-                    metrics::counter!("walgate_state_retries_total").increment(1);
+                    events::store_retrying(retries.failures() + 1, self.retries.max_retries);
                     self.let_the_server_stop(&error).await;
-                    retries.after(error).await.map_err(|error| state_halt(&error))?;
+                    retries.after(error).await.map_err(|error| {
+                        let halt = state_halt(&error);
+                        match halt.class {
+                            HaltClass::Fenced => events::fenced(self.store.epoch().unwrap_or_default()),
+                            class => events::store_failed(class),
+                        }
+                        halt
+                    })?;
                 }
             }
         }
@@ -191,66 +330,6 @@ impl Checkpoint {
         if matches!(tokio::time::timeout(HANG_UP, ended).await, Ok(Ok(_))) {
             // The sender is gone when the wire halted, which the pipeline learns by itself.
             let _ = connected.wait_for(|connected| *connected).await;
-        }
-    }
-
-    /// Appends and syncs where blocking is allowed. A write that fails leaves the file as it was.
-    async fn write_output(&mut self, lane: usize, name: &str, bytes: Vec<u8>) -> Result<OutputMark, Halt> {
-        let position = self.positions.get_mut(lane);
-        let plugin = position.as_ref().map(|position| position.plugin.clone()).unwrap_or_default();
-        let taken = position.and_then(|position| position.outputs.remove(name));
-        let Some(mut output) = taken else {
-            return Err(Halt::of_plugin("bug", &plugin, format!("output {name:?} has no target; please report this")));
-        };
-        let mut attempt = 1;
-        let bytes = Arc::new(bytes);
-        let outcome = loop {
-            let bytes = Arc::clone(&bytes);
-            let written = tokio::task::spawn_blocking(move || {
-                let outcome = output.append(&bytes).and_then(|()| output.sync());
-                (output, outcome)
-            });
-            let Ok((back, outcome)) = written.await else {
-                return Err(Halt::of_plugin("bug", &plugin, format!("writing output {name:?} ended unexpectedly")));
-            };
-            output = back;
-            match outcome {
-                Err(error) if error.class() == Class::Retry && attempt < OUTPUT_ATTEMPTS => {
-                    tracing::warn!(
-                        plugin,
-                        output = name,
-                        attempt,
-                        "the output cannot be written and is tried again: {}",
-                        chain(&error)
-                    );
-                    self.board.plugin_state(&plugin, "retrying", Some(chain(&error)));
-                    tokio::time::sleep(OUTPUT_PAUSE * attempt).await;
-                    attempt += 1;
-                }
-                outcome => {
-                    if attempt > 1 && outcome.is_ok() {
-                        self.board.recovered(&plugin);
-                    }
-                    break outcome;
-                }
-            }
-        };
-        if let Some(position) = self.positions.get_mut(lane) {
-            position.outputs.insert(name.to_owned(), output);
-        }
-        outcome
-            .map_err(|error| Halt::of_plugin(error.halt_name(), &plugin, format!("output {name:?}: {}", chain(&error))))
-    }
-}
-
-/// Takes what else is delivered until the next commit is due or enough is gathered.
-async fn gather_until(due: Instant, waiting: &mut Vec<Delivered>, delivered: &mut mpsc::Receiver<Delivered>) {
-    let staged = |waiting: &[Delivered]| waiting.iter().map(Delivered::staged_bytes).sum::<usize>();
-    while Instant::now() < due && waiting.len() < MAX_TOGETHER && staged(waiting) < MAX_STAGED_BYTES {
-        let room = MAX_TOGETHER - waiting.len();
-        tokio::select! {
-            more = delivered.recv_many(waiting, room) => if more == 0 { return },
-            () = tokio::time::sleep_until(due) => return,
         }
     }
 }

@@ -6,19 +6,22 @@
 //! Read next: [`super::deliver`].
 
 use std::collections::VecDeque;
-use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use walgate_core::assemble::{Assembler, Event};
-use walgate_core::minimize::{Item, Minimizer};
+use walgate_core::minimize::{Item, MinimizeErrorKind as Refused, Minimizer};
 use walgate_core::{Cursor, Lsn};
 use walgate_wire::{Chunk, ChunkReceiver, Frame};
 
 use super::deliver::{LaneEvent, Todo};
-use super::source::NewestStream;
-use crate::exit::Halt;
+use super::source::{Incoming, NewestStream};
+use super::witness::{Watch, Witness};
+use crate::halt::{Halt, HaltClass};
 use crate::status::{Board, Phase};
+use crate::telemetry::events;
 
 /// What a row costs beside its bytes: its ordinal and the fixed slots of its columns, roughly.
 const ROW_OVERHEAD_BYTES: usize = 64;
@@ -27,6 +30,10 @@ const ROW_OVERHEAD_BYTES: usize = 64;
 const COVER_BYTES: u64 = 1 << 20;
 const COVER_AFTER: Duration = Duration::from_secs(1);
 const COVER_QUIET_BYTES: u64 = 16 << 10;
+/// How often a plugin that reading waits for is looked at.
+const STALL_TICK: Duration = Duration::from_millis(100);
+/// The prefix of our own heartbeats: they are written so that the slot moves.
+const HEARTBEAT: &str = "walgate:heartbeat";
 /// Where the state database keeps our tables. A publication of all tables carries them when it is the source itself.
 const OWN_SCHEMA: &str = "walgate";
 
@@ -39,13 +46,23 @@ pub(crate) struct Feed {
     /// Bytes of each item that waits, in order.
     sizes: VecDeque<usize>,
     waiting_bytes: usize,
+    /// Bytes of batches that were delivered and are kept until they are durable.
+    kept_bytes: usize,
+    /// Since when reading waits for it without any item being done.
+    stalled: Option<Instant>,
+    too_slow: watch::Sender<bool>,
     covered: Lsn,
     covered_at: Instant,
     committed: bool,
 }
 
 impl Feed {
-    pub(crate) fn new(name: String, minimizer: Minimizer, todo: mpsc::UnboundedSender<Todo>) -> Self {
+    pub(crate) fn new(
+        name: String,
+        minimizer: Minimizer,
+        todo: mpsc::UnboundedSender<Todo>,
+        too_slow: watch::Sender<bool>,
+    ) -> Self {
         let covered = minimizer.taken().end;
         Self {
             name,
@@ -54,6 +71,9 @@ impl Feed {
             waiting: 0,
             sizes: VecDeque::new(),
             waiting_bytes: 0,
+            kept_bytes: 0,
+            stalled: None,
+            too_slow,
             covered,
             covered_at: Instant::now(),
             committed: false,
@@ -67,7 +87,7 @@ impl Feed {
     fn send(&mut self, todo: Todo) {
         let bytes = match &todo {
             Todo::Batch(batch) => batch.bytes + batch.rows * ROW_OVERHEAD_BYTES,
-            Todo::Relation { .. } | Todo::Learned(_) | Todo::Covered(_) => 0,
+            Todo::Relation { .. } | Todo::Learned(_) | Todo::Covered(_) | Todo::Redrive(_) => 0,
         };
         // A lane that ended sends an event that says why; until it arrives, its items may be dropped.
         let sent = self.todo.as_ref().is_some_and(|queue| queue.send(todo).is_ok());
@@ -104,6 +124,23 @@ impl Feed {
     fn done(&mut self) {
         self.waiting = self.waiting.saturating_sub(1);
         self.waiting_bytes -= self.sizes.pop_front().unwrap_or(0);
+        self.stalled = None;
+    }
+
+    fn is_full(&self, max_bytes: usize) -> bool {
+        self.waiting_bytes + self.kept_bytes >= max_bytes
+    }
+
+    /// Reading waits for this plugin. One that takes nothing for too long is told to stop, by its own policy.
+    fn wait_for(&mut self, max_bytes: usize, patience: Option<Duration>) {
+        if !self.is_full(max_bytes) {
+            self.stalled = None;
+            return;
+        }
+        let since = *self.stalled.get_or_insert_with(Instant::now);
+        if patience.is_some_and(|patience| since.elapsed() >= patience) {
+            self.too_slow.send_replace(true);
+        }
     }
 
     /// Whole transactions that wait leave as a batch when the plugin has nothing else to do.
@@ -136,6 +173,8 @@ impl Feed {
 pub(crate) struct Flow {
     pub(crate) feeds: Vec<Feed>,
     pub(crate) max_waiting_bytes: usize,
+    /// How long reading waits for a plugin that takes nothing.
+    pub(crate) max_stalled: Option<Duration>,
     pub(crate) events: mpsc::UnboundedReceiver<LaneEvent>,
     pub(crate) board: Board,
     pub(crate) assembler: Assembler,
@@ -143,6 +182,13 @@ pub(crate) struct Flow {
     pub(crate) idle_at: Lsn,
     /// The open transaction has a row that is not of our own tables.
     pub(crate) others: bool,
+    /// Reading waits for a plugin.
+    pub(crate) paused: bool,
+    /// How far any plugin's stream was taken.
+    pub(crate) taken: Arc<AtomicU64>,
+    /// The last transaction that is known to be of this history.
+    pub(crate) witness: Option<Witness>,
+    pub(crate) watch: Watch,
 }
 
 /// How one stream ended.
@@ -164,7 +210,7 @@ impl Flow {
         mut stop: watch::Receiver<bool>,
     ) -> Result<Option<ChunkReceiver>, Halt> {
         loop {
-            let mut stream = tokio::select! {
+            let Incoming { chunks: mut stream, confirmed, known } = tokio::select! {
                 changed = streams.changed() => {
                     if changed.is_err() {
                         return Ok(None);
@@ -179,7 +225,7 @@ impl Flow {
                     continue;
                 }
             };
-            self.begin_stream();
+            self.begin_stream(confirmed, known);
             match self.read(&mut stream, &mut stop).await? {
                 StreamEnd::Lost => {}
                 StreamEnd::Stop => return self.finish(Some(stream)),
@@ -188,7 +234,8 @@ impl Flow {
     }
 
     /// A new connection repeats what was not acknowledged; each minimizer knows what it has.
-    fn begin_stream(&mut self) {
+    fn begin_stream(&mut self, confirmed: Lsn, known: oneshot::Sender<()>) {
+        self.watch = Watch::new(self.witness, confirmed, known);
         self.assembler = Assembler::new();
         self.idle_at = Lsn::ZERO;
         self.others = false;
@@ -213,7 +260,7 @@ impl Flow {
                     None => return Ok(StreamEnd::Lost),
                     Some(chunk) => received = Some(chunk),
                 },
-                _ = tick.tick() => {}
+                _ = tick.tick() => self.look_for_stalls(),
             }
             if let Some(chunk) = received
                 && let Some(end) = self.chunk(&chunk, stop).await?
@@ -229,31 +276,84 @@ impl Flow {
 
     /// Takes one chunk whole. Pauses inside it when a lane is full; gives up only when a stop is asked for.
     async fn chunk(&mut self, chunk: &Chunk, stop: &mut watch::Receiver<bool>) -> Result<Option<StreamEnd>, Halt> {
-        metrics::counter!("walgate_wire_bytes_total").increment(chunk.len() as u64);
+        walgate_failpoint::hit("receive.chunk");
+        events::received(chunk.len() as u64);
         for frame in chunk.frames() {
-            match frame.map_err(|error| Halt::new("protocol", format!("the stream cannot be framed: {error}")))? {
+            match frame
+                .map_err(|error| Halt::new(HaltClass::Protocol, format!("the stream cannot be framed: {error}")))?
+            {
                 Frame::Data { start, payload, .. } => self.message(start, payload)?,
                 Frame::Keepalive { wal_end, .. } => {
                     if !self.assembler.in_transaction() {
+                        self.watch.reaches(wal_end)?;
                         self.idle_at.advance(wal_end);
                     }
                 }
             }
-            while !self.has_room() {
-                tokio::select! {
-                    _ = stop.wait_for(|stop| *stop) => return Ok(Some(StreamEnd::Stop)),
-                    Some(event) = self.events.recv() => self.on_event(event),
-                }
+            if !self.has_room() && !self.wait_for_room(stop).await {
+                return Ok(Some(StreamEnd::Stop));
             }
         }
         self.follow(false);
         Ok(None)
     }
 
+    /// False when a stop is asked for meanwhile.
+    async fn wait_for_room(&mut self, stop: &mut watch::Receiver<bool>) -> bool {
+        self.pause(true);
+        let mut tick = tokio::time::interval(STALL_TICK);
+        while !self.has_room() {
+            tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => return false,
+                Some(event) = self.events.recv() => self.on_event(event),
+                _ = tick.tick() => self.look_for_stalls(),
+            }
+        }
+        self.pause(false);
+        true
+    }
+
+    fn look_for_stalls(&mut self) {
+        let (bytes, patience) = (self.max_waiting_bytes, self.max_stalled);
+        for feed in self.feeds.iter_mut().filter(|feed| feed.todo.is_some()) {
+            feed.wait_for(bytes, patience);
+        }
+        self.post_waiting();
+    }
+
+    fn pause(&mut self, paused: bool) {
+        if std::mem::replace(&mut self.paused, paused) == paused {
+            return;
+        }
+        match self.feeds.iter().find(|feed| feed.is_full(self.max_waiting_bytes)) {
+            Some(feed) => events::reading_paused(&feed.name),
+            None => events::reading_resumed(),
+        }
+        self.post_waiting();
+    }
+
+    fn post_waiting(&self) {
+        self.board.write(|status| {
+            for feed in &self.feeds {
+                let bytes = (feed.waiting_bytes + feed.kept_bytes) as u64;
+                events::in_flight(&feed.name, bytes);
+                if let Some(plugin) = status.plugins.get_mut(&feed.name) {
+                    plugin.inflight_bytes = bytes;
+                }
+            }
+        });
+    }
+
     #[inline]
     fn message(&mut self, lsn: Lsn, payload: &[u8]) -> Result<(), Halt> {
-        let event =
-            self.assembler.push(lsn, payload).map_err(|error| Halt::new("decode_failure", error.to_string()))?;
+        let event = self
+            .assembler
+            .push(lsn, payload)
+            .map_err(|error| Halt::new(HaltClass::DecodeFailure, error.to_string()))?;
+        // Before anything of the transaction is handed to anybody.
+        if let Event::Begin(head) = &event {
+            self.watch.begins(&head.begin)?;
+        }
         for feed in &mut self.feeds {
             if feed.todo.is_some() {
                 feed.minimizer.apply(&event).map_err(refused)?;
@@ -262,17 +362,28 @@ impl Flow {
                 }
             }
         }
-        if !self.others
-            && let Event::Row(_, relation, ..) = &event
-        {
-            self.others = relation.namespace != OWN_SCHEMA;
+        if !self.others {
+            self.others = match &event {
+                Event::Row(_, relation, ..) => relation.namespace != OWN_SCHEMA,
+                Event::Message(message, _) => message.transactional && message.prefix == HEARTBEAT,
+                _ => false,
+            };
         }
-        if let Event::Commit(_, commit, _) = event {
-            metrics::counter!("walgate_transactions_total").increment(1);
+        if matches!(event, Event::Message(..)) {
+            events::messages_read(1);
+        }
+        if let Event::Commit(head, commit, _) = event {
+            let (xid, commit_time_us) = (head.begin.xid, head.begin.commit_time_us);
+            if self.witness.is_none_or(|known| known.commit < commit.commit) {
+                self.witness = Some(Witness { commit: commit.commit, end: commit.end, xid, commit_time_us });
+            }
+            walgate_failpoint::hit("assemble.commit");
+            events::transactions_read(1);
             if std::mem::take(&mut self.others) {
                 self.feeds.iter_mut().for_each(|feed| feed.committed = true);
             }
             self.idle_at.advance(commit.end);
+            self.taken.fetch_max(commit.end.get(), Ordering::Relaxed);
         }
         Ok(())
     }
@@ -284,13 +395,14 @@ impl Flow {
         for feed in self.feeds.iter_mut().filter(|feed| feed.todo.is_some()) {
             if between && feed.idle() && !self.idle_at.is_zero() {
                 feed.minimizer.cover(self.idle_at);
+                self.taken.fetch_max(self.idle_at.get(), Ordering::Relaxed);
             }
             feed.cover_if_due(now);
         }
     }
 
     fn has_room(&self) -> bool {
-        self.feeds.iter().all(|feed| feed.waiting_bytes < self.max_waiting_bytes)
+        self.feeds.iter().all(|feed| !feed.is_full(self.max_waiting_bytes))
     }
 
     fn on_event(&mut self, event: LaneEvent) {
@@ -302,10 +414,20 @@ impl Flow {
                     feed.minimizer.recycle(batch);
                 }
             }
+            LaneEvent::Kept { lane, bytes, batch } => {
+                let Some(feed) = self.feeds.get_mut(lane) else { return };
+                if bytes < feed.kept_bytes {
+                    feed.stalled = None;
+                }
+                feed.kept_bytes = bytes;
+                if let Some(batch) = batch {
+                    feed.minimizer.recycle(batch);
+                }
+            }
             LaneEvent::Parked { lane } => {
                 let Some(feed) = self.feeds.get_mut(lane) else { return };
                 feed.todo = None;
-                (feed.waiting, feed.waiting_bytes) = (0, 0);
+                (feed.waiting, feed.waiting_bytes, feed.kept_bytes) = (0, 0, 0);
                 feed.sizes.clear();
             }
         }
@@ -332,12 +454,14 @@ impl Flow {
 }
 
 fn refused(error: walgate_core::minimize::MinimizeError) -> Halt {
-    let name = match error.kind() {
-        walgate_core::minimize::MinimizeErrorKind::GrantedColumnMissing { .. } => "granted_column_missing",
-        walgate_core::minimize::MinimizeErrorKind::ExceptMissing { .. } => "excepted_column_missing",
-        walgate_core::minimize::MinimizeErrorKind::Value { .. } => "value_not_carried",
-        walgate_core::minimize::MinimizeErrorKind::Cursor { .. } => "data_gap",
-        _ => "decode_failure",
+    let class = match error.kind() {
+        Refused::GrantedColumnMissing { .. } => HaltClass::GrantedColumnMissing,
+        Refused::ExceptMissing { .. } => HaltClass::ExceptedColumnMissing,
+        Refused::Filter { .. } | Refused::Treatment { .. } | Refused::KeyUnknown { .. } => HaltClass::GrantDoesNotFit,
+        Refused::FilterUndecided { .. } => HaltClass::RowFilterUndecided,
+        Refused::Value { .. } => HaltClass::ValueNotCarried,
+        Refused::Cursor { .. } => HaltClass::DataGapCursor,
+        _ => HaltClass::DecodeFailure,
     };
-    Halt::new(name, error.to_string())
+    Halt::new(class, error.to_string())
 }

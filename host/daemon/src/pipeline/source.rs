@@ -3,19 +3,22 @@
 //! Holds: the reconnect loop and what ends it. One task owns the socket, so that feedback never waits for the flow.
 //! Never knows: rows, plugins. Read next: [`super::flow`].
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, watch};
-use walgate_core::Lsn;
+use tokio::sync::{Notify, oneshot, watch};
+use walgate_core::{Cursor, Lsn};
 use walgate_store::{PipelineRow, Store};
 use walgate_wire::{Backoff, ChunkReceiver, Class, Connection, PumpStats, StartOptions};
 
 use crate::config::Config;
-use crate::connect::{source_halt, state_failure};
-use crate::exit::{Exit, Failure, Halt, chain};
-use crate::preflight::{self, Refusal};
+use crate::connect::{self, source_halt, state_failure};
+use crate::exit::{Failure, chain};
+use crate::halt::{Halt, HaltClass};
+use crate::preflight::{self, Leftover, Refusal, RunningStandby};
 use crate::status::{Board, Phase};
+use crate::telemetry::events;
 
 /// Bytes of unread stream between the socket and the flow: a few large reads.
 const CHUNK_BUDGET_BYTES: usize = 4 << 20;
@@ -24,6 +27,8 @@ const CHUNK_BUDGET_BYTES: usize = 4 << 20;
 const HELD_PATIENCE: Duration = Duration::from_secs(90);
 /// A stream that lived this long was a good one: the next reconnect is quick again.
 const LIVED: Duration = Duration::from_secs(10);
+/// How often a standby that is streamed from is asked whether it was promoted.
+const PROMOTION_LOOK: Duration = Duration::from_secs(2);
 /// Attempts to reach the source before a start gives up. Once a stream ran, it is tried for ever, visibly.
 pub(crate) const START_ATTEMPTS: u32 = 5;
 
@@ -40,7 +45,7 @@ pub(crate) enum History<'a> {
     /// Before the pipeline runs: the state database.
     Stored(&'a mut Store),
     /// While it runs: what was loaded, and the position that moves only after it was stored.
-    Live(&'a PipelineRow, &'a watch::Receiver<Lsn>),
+    Live(&'a PipelineRow, &'a watch::Receiver<Lsn>, &'a AtomicU64, Option<u64>),
 }
 
 impl History<'_> {
@@ -50,19 +55,60 @@ impl History<'_> {
                 Failure { halt: Some(halt), .. } => Refusal::Halt(halt),
                 failure => Refusal::Unavailable(failure),
             }),
-            Self::Live(stored, position) => Ok(Some(PipelineRow { acked: *position.borrow(), ..(*stored).clone() })),
+            Self::Live(stored, position, taken, _) => {
+                let mut row = PipelineRow { acked: *position.borrow(), ..(*stored).clone() };
+                // What was taken since the start counts like a cursor: it must be part of the past of the source, too.
+                let taken = Cursor::at(Lsn::new(taken.load(Ordering::Relaxed)));
+                row.cursors.insert("what was read".to_owned(), taken);
+                Ok(Some(row))
+            }
+        }
+    }
+}
+
+impl History<'_> {
+    /// The source goes on in another timeline. Stored before anything of it is: positions beyond the fork would halt the
+    /// next start if nothing said that they are of this branch.
+    async fn follow(&mut self, config: &Config, timeline: u32) -> Result<(), Refusal> {
+        let refused = |error| match state_failure(error) {
+            Failure { halt: Some(halt), .. } => Refusal::Halt(halt),
+            failure => Refusal::Unavailable(failure),
+        };
+        match self {
+            Self::Stored(store) => store.follow_timeline(&config.slot, timeline).await.map_err(refused),
+            Self::Live(.., epoch) => {
+                // The checkpoint stage has the other connection. A state database that is away is tried again together with
+                // the source.
+                let store = connect::state_beside(&config.state, &config.slot, *epoch).await;
+                let mut store =
+                    store.map_err(|failure| Refusal::Held(Halt::new(HaltClass::StoreUnavailable, failure.message)))?;
+                store.follow_timeline(&config.slot, timeline).await.map_err(refused)
+            }
         }
     }
 }
 
 /// A stream until the flow takes it.
-pub(crate) type NewestStream = Mutex<Option<ChunkReceiver>>;
+pub(crate) type NewestStream = Mutex<Option<Incoming>>;
+
+/// A stream as the flow takes it.
+pub(crate) struct Incoming {
+    pub(crate) chunks: ChunkReceiver,
+    /// Where its slot stands.
+    pub(crate) confirmed: Lsn,
+    /// To be told once the source is known to be the one read before.
+    pub(crate) known: oneshot::Sender<()>,
+}
 
 /// What the wire task needs.
 pub(crate) struct Source {
     pub(crate) config: Config,
     pub(crate) stored: PipelineRow,
+    /// What its writes carry.
+    pub(crate) epoch: Option<u64>,
     pub(crate) position: watch::Receiver<Lsn>,
+    /// How far the flow has taken the stream for any plugin.
+    pub(crate) taken: Arc<AtomicU64>,
     /// The newest stream. One that was not looked at yet is replaced: the next connection repeats it.
     pub(crate) streams: watch::Sender<NewestStream>,
     pub(crate) stop: watch::Receiver<bool>,
@@ -77,9 +123,10 @@ pub(crate) struct Source {
 impl Source {
     /// Streams on a thread of its own until a stop is asked for; see [`walgate_wire::own_thread`].
     pub(crate) async fn run(self) -> Result<(), Halt> {
-        let thread = walgate_wire::own_thread("wire", move || self.stream_on())
-            .map_err(|error| Halt::new("wire_thread", format!("the thread of the wire cannot be started: {error}")))?;
-        thread.join().await.unwrap_or_else(|panicked| Err(Halt::new("bug", panicked.to_string())))
+        let thread = walgate_wire::own_thread("wire", move || self.stream_on()).map_err(|error| {
+            Halt::new(HaltClass::WireThread, format!("the thread of the wire cannot be started: {error}"))
+        })?;
+        thread.join().await.unwrap_or_else(|panicked| Err(Halt::new(HaltClass::Bug, panicked.to_string())))
     }
 
     /// Over as many connections as it takes. The one that was checked at the start is not among them: a socket belongs to
@@ -87,19 +134,28 @@ impl Source {
     async fn stream_on(mut self) -> Result<(), Halt> {
         let mut backoff = Backoff::new();
         loop {
-            let history = History::Live(&self.stored, &self.position);
+            let history = History::Live(&self.stored, &self.position, &self.taken, self.epoch);
             let connected = match connect(&self.config, history, None, &self.board, &mut self.stop).await {
                 Ok(Some(ready)) => ready,
                 Ok(None) => return Ok(()),
-                Err(failure) => return Err(halt_of(failure)),
+                Err(failure) => {
+                    let halt = halt_of(failure);
+                    if halt.class == HaltClass::SlotInvalidated {
+                        events::slot_invalidated(&self.config.slot);
+                    }
+                    return Err(halt);
+                }
             };
+            if let Some(timeline) = connected.found.follow {
+                self.stored.timeline = timeline;
+            }
             let began = Instant::now();
             let ended = self.stream(connected).await;
             self.connected.send_replace(false);
             match ended {
                 Ok(()) if *self.stop.borrow() => return Ok(()),
-                Ok(()) => self.lost("the stream was ended".to_owned()),
-                Err(error) if error.class() == Class::Retry => self.lost(chain(&error)),
+                Ok(()) => self.lost("hang_up", "the stream was ended".to_owned()),
+                Err(error) if error.class() == Class::Retry => self.lost(error.halt_name(), chain(&error)),
                 Err(error) => return Err(source_halt(&error)),
             }
             if self.streams.is_closed() {
@@ -120,7 +176,9 @@ impl Source {
     }
 
     async fn stream(&mut self, ready: Ready) -> Result<(), walgate_wire::WireError> {
-        let start = *self.position.borrow();
+        let confirmed = ready.found.confirmed;
+        // What the slot has not seen acknowledged comes again, so that the source can be known by it: see `witness.rs`.
+        let start = confirmed.min(*self.position.borrow());
         let options = StartOptions {
             // Always: they take ordinals, so a stream without them would count the changes of a transaction otherwise, and a
             // cursor inside of one would cover other rows after a plugin that wants messages came or went.
@@ -129,12 +187,13 @@ impl Source {
         };
         let mut stream = ready.connection.start_replication(&options).await?;
         let (sender, receiver) = walgate_wire::channel(CHUNK_BUDGET_BYTES);
+        let (known, is_known) = oneshot::channel();
+        let (tell, mut told) = watch::channel(start);
         // Never waits: a flow that is blocked must not keep this connection from being served.
-        if self.streams.send(Mutex::new(Some(receiver))).is_err() {
+        if self.streams.send(Mutex::new(Some(Incoming { chunks: receiver, confirmed, known }))).is_err() {
             return Ok(());
         }
-        metrics::counter!("walgate_wire_connections_total").increment(1);
-        tracing::info!(slot = self.config.slot, from = %start, "streaming");
+        events::connected(&self.config.slot, start);
         self.board.write(|status| {
             // A stop or a halt that came while this connection was made stays visible.
             if matches!(status.phase, Phase::Starting | Phase::Reconnecting) {
@@ -144,20 +203,64 @@ impl Source {
             (status.source.attempts, status.source.last_error) = (0, None);
         });
         self.connected.send_replace(true);
+        let promoted = promotion(self.config.clone(), self.epoch, self.stored.timeline, ready.found.standby);
         tokio::select! {
-            ended = stream.pump(&sender, &mut self.position, &mut self.stop, &self.stats) => ended.map(|_| ()),
+            // Stored by now. The next connection finds the timeline that it expects.
+            timeline = promoted => {
+                self.stored.timeline = timeline;
+                Ok(())
+            }
+            ended = stream.pump(&sender, &mut told, &mut self.stop, &self.stats) => ended.map(|_| ()),
+            () = pass_on(is_known, &mut self.position, &tell) => Ok(()),
             () = self.hang_up.notified() => Ok(()),
         }
     }
 
-    fn lost(&self, why: String) {
-        tracing::warn!("the connection to the source is lost: {why}");
+    fn lost(&self, kind: &'static str, why: String) {
+        events::disconnected(kind, &why);
         self.board.write(|status| {
             if status.phase == Phase::Streaming {
                 status.phase = Phase::Reconnecting;
             }
             status.source.last_error = Some(why);
         });
+    }
+}
+
+/// Tells the server the position, once the source is known: a slot that was told of positions of another history would look
+/// like the one that belongs to them. Ends with the position's sender.
+async fn pass_on(known: oneshot::Receiver<()>, position: &mut watch::Receiver<Lsn>, tell: &watch::Sender<Lsn>) {
+    if known.await.is_err() {
+        // The flow has let go of the stream; the server is told nothing more.
+        std::future::pending::<()>().await;
+    }
+    loop {
+        tell.send_replace(*position.borrow_and_update());
+        if position.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Ends when the standby that is streamed from has been promoted and its timeline is stored: soon the positions lie beyond
+/// the fork, and the next start has to know that they are of this branch.
+async fn promotion(config: Config, epoch: Option<u64>, before: u32, standby: Option<RunningStandby>) -> u32 {
+    let Some(standby) = standby else { return std::future::pending().await };
+    loop {
+        tokio::time::sleep(PROMOTION_LOOK).await;
+        let asked = async { standby.promoted(&mut Connection::connect(&config.source).await?).await };
+        let Ok(Some(timeline)) = asked.await else { continue };
+        let stored = async {
+            let mut store = connect::state_beside(&config.state, &config.slot, epoch).await?;
+            store.follow_timeline(&config.slot, timeline).await.map_err(state_failure)
+        };
+        match stored.await {
+            Ok(()) => {
+                events::promoted(before, timeline);
+                return timeline;
+            }
+            Err(failure) => tracing::warn!("the new timeline cannot be stored yet: {}", failure.message),
+        }
     }
 }
 
@@ -173,8 +276,9 @@ pub(crate) async fn connect(
     let mut backoff = Backoff::new();
     let mut attempts = 0;
     let mut held_since: Option<Instant> = None;
+    let mut leftover = Leftover::default();
     loop {
-        let refusal = match attempt(config, &mut history).await {
+        let refusal = match attempt(config, &mut history, &mut leftover).await {
             Ok(ready) => return Ok(Some(ready)),
             Err(refusal) => refusal,
         };
@@ -207,17 +311,19 @@ pub(crate) async fn connect(
     }
 }
 
-async fn attempt(config: &Config, history: &mut History<'_>) -> Result<Ready, Refusal> {
+async fn attempt(config: &Config, history: &mut History<'_>, leftover: &mut Leftover) -> Result<Ready, Refusal> {
     let mut connection = Connection::connect(&config.source).await?;
-    let (identity, major) = preflight::server(&mut connection, config).await?;
-    let confirmed = preflight::slot(&mut connection, config).await?;
-    // Read after the slot: see `preflight::history`.
+    let observed = preflight::observe(&mut connection, config).await?;
+    // Read after the slot: see `preflight::judge`.
     let stored = history.read(&config.slot).await?;
-    let found = preflight::history(config, identity, major, confirmed, stored.as_ref())?;
+    let found = preflight::settle(&mut connection, config, observed, stored.as_ref(), leftover).await?;
+    if let (Some(timeline), Some(before)) = (found.follow, &stored) {
+        history.follow(config, timeline).await?;
+        events::promoted(before.timeline, timeline);
+    }
     Ok(Ready { connection, found, stored })
 }
 
 fn halt_of(failure: Failure) -> Halt {
-    let name = if failure.exit == Exit::Unavailable { "source_unavailable" } else { "source" };
-    failure.halt.unwrap_or_else(|| Halt::new(name, failure.message))
+    failure.halt.unwrap_or_else(|| Halt::new(HaltClass::SourceUnavailable, failure.message))
 }

@@ -10,6 +10,7 @@ pub(crate) mod log;
 pub(crate) mod metrics;
 pub(crate) mod output;
 pub(crate) mod replica;
+pub(crate) mod row_set;
 pub(crate) mod rows;
 pub(crate) mod secrets;
 pub(crate) mod settings;
@@ -21,16 +22,21 @@ use std::sync::Arc;
 
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use crate::bindings::v0_1::walgate;
 use crate::description::Capabilities;
 use crate::grant::capability_lines;
+use crate::http::{Client, Hooks};
 use crate::limits::{Limiter, size};
 use crate::manifest::{Diagnostics, Policy};
 use crate::outcome::Staged;
 
 /// Open handles (pollables, streams) a guest may hold; each is some hundred bytes of host memory.
 const MAX_HANDLES: usize = 10_000;
+
+/// Bytes of one set of HTTP headers that a guest makes, as they lie in memory. Servers take 8 to 64 KiB of them.
+const MAX_HEADER_BYTES: usize = 128 << 10;
 
 /// The fault of every interface that is not granted.
 const NOT_GRANTED: &str = "not-granted";
@@ -61,6 +67,8 @@ impl Phase {
 pub(crate) struct Grants {
     pub(crate) capabilities: Capabilities,
     pub(crate) state: BTreeMap<String, Vec<u8>>,
+    /// What sends its requests; none where they are denied.
+    pub(crate) http: Option<Arc<Client>>,
 }
 
 /// The data of one store.
@@ -73,10 +81,13 @@ pub(crate) struct HostState {
     log: log::Budget,
     state: state::StateMap,
     output: output::Outputs,
+    rows: rows::RowCalls,
     metrics: Arc<metrics::Metrics>,
     stdio: Arc<stdio::Meter>,
     pub(crate) limiter: Limiter,
     wasi: WasiCtx,
+    http: WasiHttpCtx,
+    http_hooks: Hooks,
     table: ResourceTable,
 }
 
@@ -84,6 +95,7 @@ pub(crate) struct HostState {
 pub(crate) struct Savepoint {
     state: state::Savepoint,
     output: Vec<(String, Vec<u8>)>,
+    rows: rows::Savepoint,
 }
 
 impl HostState {
@@ -98,8 +110,11 @@ impl HostState {
             log: log::Budget::default(),
             state: state::StateMap::new(grants.state),
             output: output::Outputs::default(),
+            rows: rows::RowCalls::default(),
             wasi: empty_wasi(&policy, &stdio),
             limiter: Limiter::new(&policy.limits),
+            http: http_context(),
+            http_hooks: Hooks::new(Arc::clone(&policy), grants.http),
             policy,
             metrics,
             stdio,
@@ -111,9 +126,10 @@ impl HostState {
     pub(crate) fn begin(&mut self, phase: Phase) -> Savepoint {
         self.phase = phase;
         self.limiter.begin_call();
+        self.http_hooks.begin(phase);
         self.log = log::Budget::default();
         self.stdio.begin_call();
-        Savepoint { state: self.state.savepoint(), output: self.output.savepoint() }
+        Savepoint { state: self.state.savepoint(), output: self.output.savepoint(), rows: self.rows.savepoint() }
     }
 
     /// Called after every call that the instance survived, to report what the caps dropped.
@@ -129,11 +145,12 @@ impl HostState {
     pub(crate) fn roll_back(&mut self, to: Savepoint) {
         self.state.roll_back(to.state);
         self.output.roll_back(to.output);
+        self.rows.roll_back(to.rows);
     }
 
     /// Hands over everything staged and makes it the state that later calls read.
     pub(crate) fn take_staged(&mut self) -> Staged {
-        Staged { state: self.state.commit(), outputs: self.output.take() }
+        Staged { state: self.state.commit(), outputs: self.output.take(), rows: self.rows.take() }
     }
 
     fn guest_text(&self) -> bool {
@@ -143,16 +160,25 @@ impl HostState {
     /// Notes a denial: the first of an interface is logged with the lines that would allow it. `describe` always runs
     /// without grants, so a denial there says nothing.
     fn deny(&mut self, interface: &'static str, missing: &Capabilities) {
-        if self.phase == Phase::Describe || !self.denied.insert(interface) {
-            return;
-        }
-        let plugin = &self.policy.plugin;
-        if missing.is_empty() {
-            tracing::warn!(%plugin, interface, "denied: this version of walgate cannot grant it to a plugin");
-        } else {
+        if !missing.is_empty() {
             let allow = capability_lines(&self.granted, missing);
+            self.deny_until(interface, &allow);
+        } else if self.first_denial(interface) {
+            let plugin = &self.policy.plugin;
+            tracing::warn!(%plugin, interface, "denied: this version of walgate cannot grant it to a plugin");
+        }
+    }
+
+    /// The same with the lines themselves.
+    fn deny_until(&mut self, interface: &'static str, allow: &str) {
+        if self.first_denial(interface) {
+            let plugin = &self.policy.plugin;
             tracing::warn!(%plugin, interface, %allow, "denied: the plugin must ask for it in describe, and plugin.toml must say");
         }
+    }
+
+    fn first_denial(&mut self, interface: &'static str) -> bool {
+        self.phase != Phase::Describe && self.denied.insert(interface)
     }
 }
 
@@ -167,6 +193,18 @@ fn empty_wasi(policy: &Policy, stdio: &Arc<stdio::Meter>) -> WasiCtx {
         .allow_udp(false)
         .allow_ip_name_lookup(false);
     wasi.build()
+}
+
+fn http_context() -> WasiHttpCtx {
+    let mut http = WasiHttpCtx::new();
+    http.set_field_size_limit(MAX_HEADER_BYTES);
+    http
+}
+
+impl WasiHttpView for HostState {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        WasiHttpCtxView { ctx: &mut self.http, hooks: &mut self.http_hooks, table: &mut self.table }
+    }
 }
 
 impl WasiView for HostState {
@@ -187,5 +225,5 @@ fn within(len: usize, limit: u64) -> bool {
 #[cfg(test)]
 pub(crate) fn test_state(policy: Policy, capabilities: Capabilities) -> HostState {
     let metrics = Arc::new(metrics::Metrics::new(policy.limits.metric_names));
-    HostState::new(Arc::new(policy), metrics, Grants { capabilities, state: BTreeMap::new() })
+    HostState::new(Arc::new(policy), metrics, Grants { capabilities, state: BTreeMap::new(), http: None })
 }

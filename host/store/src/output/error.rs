@@ -7,6 +7,18 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Class;
 
+/// Every name that [`OutputError::halt_name`] can answer.
+pub const OUTPUT_HALT_NAMES: &[&str] = &[
+    "output(foreign)",
+    "output(full)",
+    "output(io)",
+    "output(locked)",
+    "output(missing)",
+    "output(not_a_file)",
+    "output(short)",
+    "output(unusable)",
+];
+
 /// A failure of an output. Its text names the path and the fix, never what was written.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]

@@ -69,7 +69,12 @@ impl OutputFile {
         {
             self.rotate()?;
         }
-        if let Err(source) = self.file.write_all(bytes) {
+        let (first, rest) = walgate_failpoint::halves("output.half_written", bytes);
+        let written = self.file.write_all(first).and_then(|()| {
+            walgate_failpoint::hit("output.half_written");
+            self.file.write_all(rest)
+        });
+        if let Err(source) = written {
             return Err(self.cut_back("writing", source));
         }
         self.appended = self.appended.saturating_add(bytes.len() as u64);
@@ -94,6 +99,24 @@ impl OutputFile {
     /// See [`super::Output::mark`].
     pub fn mark(&self) -> OutputMark {
         self.mark
+    }
+
+    /// Takes back what was made durable after `to`, an earlier mark of this handle that no checkpoint has passed since: what
+    /// should have committed with it was refused.
+    ///
+    /// # Errors
+    /// `output(io)`; the output is then unusable.
+    pub fn revert(&mut self, to: OutputMark) -> Result<(), OutputError> {
+        self.check_usable()?;
+        // It is rotated before the first byte behind a mark, so that all of those are in the live file then.
+        let length = if to.sequence == self.mark.sequence { to.length } else { 0 };
+        let cut = self.file.set_len(length).and_then(|()| self.file.sync_data());
+        if let Err(source) = cut {
+            self.unusable = true;
+            return Err(OutputError::io("cutting", &self.path, source));
+        }
+        (self.mark.length, self.appended) = (length, 0);
+        Ok(())
     }
 
     /// Where the live file is.
@@ -141,6 +164,28 @@ impl OutputFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_reverted_was_never_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        let mut output = OutputFile::open(&path, None, Some(4)).unwrap();
+        output.append(b"abc").unwrap();
+        let before = output.sync().unwrap();
+        output.append(b"refused").unwrap();
+        output.sync().unwrap();
+        output.revert(before).unwrap();
+        output.append(b"de").unwrap();
+        let mark = output.sync().unwrap();
+        assert_eq!((fs::read(&path).unwrap(), mark.length), (b"abcde".to_vec(), 5));
+        // The next append rotates first; what is taken back then is all of the new file.
+        output.append(b"refused").unwrap();
+        let rotated = output.sync().unwrap();
+        output.revert(mark).unwrap();
+        output.append(b"f").unwrap();
+        assert_eq!(output.sync().unwrap(), OutputMark { length: 1, ..rotated });
+        assert_eq!(fs::read(&path).unwrap(), b"f");
+    }
 
     #[test]
     fn a_failed_write_that_cannot_be_cut_back_ends_the_output() {

@@ -12,7 +12,7 @@ mod file;
 mod recover;
 mod standard;
 
-pub use error::OutputError;
+pub use error::{OUTPUT_HALT_NAMES, OutputError};
 pub use file::OutputFile;
 pub use standard::StandardOutput;
 
@@ -51,9 +51,22 @@ impl Output {
     /// # Errors
     /// As [`Output::append`].
     pub fn sync(&mut self) -> Result<OutputMark, OutputError> {
-        match self {
+        let mark = match self {
             Self::File(file) => file.sync(),
             Self::Standard(standard) => standard.sync(),
+        }?;
+        walgate_failpoint::hit("output.synced");
+        Ok(mark)
+    }
+
+    /// Takes back what was made durable after `to`; see [`OutputFile::revert`]. What went to standard output is gone.
+    ///
+    /// # Errors
+    /// As [`OutputFile::revert`].
+    pub fn revert(&mut self, to: OutputMark) -> Result<(), OutputError> {
+        match self {
+            Self::File(file) => file.revert(to),
+            Self::Standard(_) => Ok(()),
         }
     }
 

@@ -156,7 +156,7 @@ fn cut(path: &Path, length: u64) -> Result<File, OutputError> {
         return Err(Kind::Short { path: path.to_owned(), actual, expected: length }.into());
     }
     if actual > length {
-        tracing::info!(path = %path.display(), from = actual, to = length, "output cut back to its checkpoint");
+        tracing::info!(path = %path.display(), bytes = actual, kept_bytes = length, "output cut back to its checkpoint");
         file.set_len(length).and_then(|()| file.sync_all()).map_err(failed)?;
     }
     Ok(file)

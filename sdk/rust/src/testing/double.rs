@@ -8,6 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::run::{Logged, Query};
 use crate::bindings::walgate::host::replica::Lookup;
+use crate::host::Fault;
+use crate::host::http::{Request, Response};
+use crate::{Cells, Operation, RowSet};
 
 /// Which call of the sink is running: it decides whether writes are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -15,7 +18,9 @@ pub(super) enum Phase {
     /// No call, `describe` or `close`.
     #[default]
     Outside,
-    /// `open`, `relation_changed`, `deliver` or `flush`.
+    /// `open` or `relation_changed`: state and outputs are taken, rows are not.
+    Before,
+    /// `deliver` or `flush`.
     Inside,
 }
 
@@ -30,6 +35,9 @@ pub(super) struct Injected {
 /// How a test answers lookups.
 pub(super) type Answer = Box<dyn Fn(Query<'_>) -> Lookup>;
 
+/// How a test answers requests.
+pub(super) type Server = Box<dyn Fn(&Request) -> Result<Response, Fault>>;
+
 /// Everything the double knows.
 #[derive(Default)]
 pub(super) struct World {
@@ -41,11 +49,15 @@ pub(super) struct World {
     pub(super) staged_state: BTreeMap<String, Option<Vec<u8>>>,
     pub(super) outputs: BTreeMap<String, Vec<u8>>,
     pub(super) staged_outputs: Vec<(String, Vec<u8>)>,
+    pub(super) rows: Vec<Vec<RowSet>>,
+    pub(super) staged_rows: Vec<Vec<RowSet>>,
     pub(super) counters: BTreeMap<String, u64>,
     pub(super) observations: BTreeMap<String, Vec<f64>>,
     pub(super) logs: Vec<Logged>,
     pub(super) faults: VecDeque<Injected>,
     pub(super) replica: Option<Answer>,
+    pub(super) requests: Vec<Request>,
+    pub(super) server: Option<Server>,
 }
 
 impl World {
@@ -60,12 +72,14 @@ impl World {
         for (name, data) in std::mem::take(&mut self.staged_outputs) {
             self.outputs.entry(name).or_default().extend(data);
         }
+        self.rows.append(&mut self.staged_rows);
     }
 
     /// What the staged calls wrote never happened.
     pub(super) fn roll_back(&mut self) {
         self.staged_state.clear();
         self.staged_outputs.clear();
+        self.staged_rows.clear();
     }
 
     /// The code and hope of the fault that a call answers, if it does.
@@ -76,9 +90,45 @@ impl World {
         if writes && self.phase == Phase::Outside {
             return Some(("outside-delivery".to_owned(), false));
         }
+        self.injected(call)
+    }
+
+    /// The same for rows.
+    fn rows_refusal(&mut self, sets: &[RowSet]) -> Option<(String, bool)> {
+        let every = self.granted.contains("rows:*");
+        let granted = |set: &RowSet| every || self.granted.contains(&format!("rows:{}", set.target));
+        if !self.granted.iter().any(|word| word.starts_with("rows:")) || !sets.iter().all(granted) {
+            return Some(("not-granted".to_owned(), false));
+        }
+        if self.phase != Phase::Inside {
+            return Some(("outside-delivery".to_owned(), false));
+        }
+        if malformed(sets) {
+            return Some(("invalid-rows".to_owned(), false));
+        }
+        self.injected("rows.apply")
+    }
+
+    fn injected(&mut self, call: &str) -> Option<(String, bool)> {
         let at = self.faults.iter().position(|fault| fault.call == call)?;
         self.faults.remove(at).map(|fault| (fault.code, fault.retryable))
     }
+}
+
+/// Whether the real host would answer `invalid-rows`.
+fn malformed(sets: &[RowSet]) -> bool {
+    let mut ordinals = BTreeSet::new();
+    sets.iter().any(|set| {
+        let rows = set.ordinals.len();
+        let removes = matches!(set.operation, Operation::Delete | Operation::Truncate);
+        let repeats = |cells: &[Cells]| cells.iter().map(|one| &one.name).collect::<BTreeSet<_>>().len() < cells.len();
+        !set.ordinals.is_sorted_by(|earlier, later| earlier < later)
+            || !set.ordinals.iter().all(|ordinal| ordinals.insert(*ordinal))
+            || (removes && !set.after.is_empty())
+            || repeats(&set.after)
+            || repeats(&set.before)
+            || set.after.iter().chain(&set.before).any(|cells| cells.defect(rows).is_some())
+    })
 }
 
 thread_local! {
@@ -205,8 +255,36 @@ pub(crate) mod replica {
 pub(crate) mod rows {
     use crate::bindings::walgate::cdc::rows::{Fault, RowSet};
 
-    /// The double keeps no Postgres, so it grants no target: what a plugin does with rows is tested against a real one.
-    pub(crate) fn apply(_sets: &[RowSet]) -> Result<u64, Fault> {
-        Err(Fault { code: "not-granted".to_owned(), retryable: false })
+    /// Recorded, not applied: the double keeps no Postgres. Columns and operations of a grant are not narrowed here.
+    pub(crate) fn apply(sets: &[RowSet]) -> Result<u64, Fault> {
+        super::with(|world| match world.rows_refusal(sets) {
+            Some((code, retryable)) => Err(Fault { code, retryable }),
+            None => {
+                world.staged_rows.push(sets.to_vec());
+                Ok(sets.iter().map(|set| set.ordinals.len() as u64).sum())
+            }
+        })
+    }
+}
+
+pub(crate) mod http {
+    use crate::host::Fault;
+    use crate::host::http::{Request, Response, fault, parts};
+
+    /// Recorded, then answered by the test. Where a grant ends is not known here.
+    pub(crate) fn send(request: &Request) -> Result<Response, Fault> {
+        if parts(&request.url).is_none() {
+            return Err(fault("invalid-request", false));
+        }
+        super::with(|world| {
+            if !world.granted.contains("http") {
+                return Err(fault("not-granted", false));
+            }
+            if let Some((code, retryable)) = world.injected("http.send") {
+                return Err(fault(&code, retryable));
+            }
+            world.requests.push(request.clone());
+            world.server.as_ref().map_or_else(|| Err(fault("http-refused", true)), |answer| answer(request))
+        })
     }
 }

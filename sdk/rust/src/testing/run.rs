@@ -13,7 +13,9 @@ use super::TestBatch;
 use super::double::{self, Injected, Phase, World};
 use crate::bindings::walgate::host::{log::Level, replica::Lookup};
 use crate::guest::Session;
-use crate::{Context, Description, Failure, Position, Receipt, Relation, Sink, Verdict};
+use crate::host::Fault;
+use crate::host::http::{Request, Response};
+use crate::{Context, Description, Failure, Position, Receipt, Relation, RowSet, Sink, Verdict};
 
 /// What the host grants and holds before a sink opens.
 #[derive(Default)]
@@ -49,7 +51,7 @@ impl Host {
         Self::default()
     }
 
-    /// Grants a capability: `log`, `metrics`, `state` or `output:NAME`.
+    /// Grants a capability: `log`, `metrics`, `state`, `http`, `output:NAME`, `rows:NAME` or `rows:*`.
     #[must_use]
     pub fn grant(mut self, capability: &str) -> Self {
         self.world.granted.insert(capability.to_owned());
@@ -91,6 +93,13 @@ impl Host {
         self
     }
 
+    /// Answers requests over HTTP; without this, nobody listens anywhere.
+    #[must_use]
+    pub fn http(mut self, answer: impl Fn(&Request) -> Result<Response, Fault> + 'static) -> Self {
+        self.world.server = Some(Box::new(answer));
+        self
+    }
+
     /// What the sink says about itself, with every call denied as in the real host.
     pub fn describe<S: Sink>() -> Description {
         let before = double::with(std::mem::take);
@@ -129,7 +138,7 @@ impl<S: Sink> Run<S> {
             settings: double::with(|world| world.settings.clone()).into_iter().collect(),
         };
         let mut session = Session::new();
-        let position = inside(|| session.open(&context))?;
+        let position = inside(Phase::Before, || session.open(&context))?;
         Ok(Self { session, told: BTreeMap::new(), position, epoch, on_this_thread: PhantomData })
     }
 
@@ -141,11 +150,11 @@ impl<S: Sink> Run<S> {
     /// Tells the sink about a relation, as the host does before the batch that needs it.
     pub fn relation_changed(&mut self, current: &Relation) -> Result<Verdict, Failure> {
         let previous = self.told.insert(current.id, current.clone());
-        inside(|| self.session.relation_changed(current.clone(), previous.as_ref()))
+        inside(Phase::Before, || self.session.relation_changed(current.clone(), previous.as_ref()))
     }
 
     /// Tells the sink about relations it does not know in this shape, then delivers. On a failure, and only then, what
-    /// the delivery wrote to state and outputs is lost. Panics on a receipt that the host would call garbage, and when
+    /// the delivery wrote to state, outputs and rows is lost. Panics on a receipt that the host would call garbage, and when
     /// the sink declines a relation.
     #[track_caller]
     pub fn deliver(&mut self, batch: &TestBatch) -> Result<Receipt, Failure> {
@@ -155,14 +164,14 @@ impl<S: Sink> Run<S> {
                 assert!(verdict != Verdict::Decline, "the sink declined {}", relation.full_name());
             }
         }
-        let receipt = inside(|| self.session.deliver(batch.raw.clone()))?;
+        let receipt = inside(Phase::Inside, || self.session.deliver(batch.raw.clone()))?;
         check_receipt(&receipt, batch);
         Ok(receipt)
     }
 
     /// Asks the sink to make everything durable.
     pub fn flush(&mut self) -> Result<(), Failure> {
-        inside(|| self.session.flush())
+        inside(Phase::Inside, || self.session.flush())
     }
 
     /// The last call. Writes to state and outputs are refused here.
@@ -180,7 +189,8 @@ impl<S: Sink> Run<S> {
         Self::open(epoch)
     }
 
-    /// Makes the next call of that name answer a fault: `state.get`, `state.set`, `state.delete` or `output.append`.
+    /// Makes the next call of that name answer a fault: `state.get`, `state.set`, `state.delete`,
+    /// `output.append`, `rows.apply` or `http.send`.
     pub fn fail_next(&mut self, call: &str, code: &str, retryable: bool) {
         let fault = Injected { call: call.to_owned(), code: code.to_owned(), retryable };
         double::with(|world| world.faults.push_back(fault));
@@ -191,6 +201,16 @@ impl<S: Sink> Run<S> {
     pub fn output(&self, name: &str) -> String {
         let bytes = double::with(|world| world.outputs.get(name).cloned()).unwrap_or_default();
         String::from_utf8(bytes).unwrap_or_else(|_| panic!("output {name:?} is not UTF-8"))
+    }
+
+    /// The rows of every committed call of `rows.apply`, in order.
+    pub fn rows(&self) -> Vec<Vec<RowSet>> {
+        double::with(|world| world.rows.clone())
+    }
+
+    /// The requests that were sent, in order. What has left stays, also when a call failed.
+    pub fn requests(&self) -> Vec<Request> {
+        double::with(|world| world.requests.clone())
     }
 
     /// The committed value of a key.
@@ -226,8 +246,8 @@ impl<S: Sink> Drop for Run<S> {
 }
 
 /// Runs a call of the sink: it may write, and what it wrote counts only when it succeeds.
-fn inside<R>(call: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
-    double::with(|world| world.phase = Phase::Inside);
+fn inside<R>(phase: Phase, call: impl FnOnce() -> Result<R, Failure>) -> Result<R, Failure> {
+    double::with(|world| world.phase = phase);
     let result = call();
     double::with(|world| {
         world.phase = Phase::Outside;

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::host::{self, state};
 use crate::{
-    Batch, Cell, Change, Context, Description, Disposition, Failure, Opened, Operation, Receipt, Sink, Timestamp,
-    Value, Verdict, cells,
+    Batch, Cell, Change, Context, Description, Disposition, Failure, Opened, Operation, Receipt, RowSet, Sink,
+    Timestamp, Value, Verdict, cells,
 };
 
 type Look = Rc<dyn Fn(&Batch) -> Result<Receipt, Failure>>;
@@ -25,7 +25,7 @@ struct Probe;
 
 impl Sink for Probe {
     fn describe() -> Description {
-        Description::new("probe", "0.0.0").capability("state").capability("output:lines")
+        Description::new("probe", "0.0.0").capability("state").capability("output:lines").capability("rows:mirror")
     }
 
     fn open(_: &Context) -> Result<Opened<Self>, Failure> {
@@ -208,6 +208,74 @@ fn a_failed_delivery_leaves_no_trace_and_a_restart_keeps_what_was_committed() {
 }
 
 #[test]
+fn a_group_is_passed_on_under_its_names_and_recorded_once_it_is_committed() {
+    let customers = customers().identity("full");
+    let batch = BatchBuilder::new("b")
+        .transaction(1)
+        .insert(&customers, cells![1i64, "a"])
+        .hidden()
+        .update_from(&customers, cells![1i64, "a"], cells![2i64, UNCHANGED])
+        .delete(&customers, cells![2i64, NOT_SENT])
+        .truncate(&[&customers])
+        .build();
+    let mut run = probe(|batch| {
+        let sets: Vec<_> = batch.groups().map(|group| RowSet::of_group("mirror", group, group.relation())).collect();
+        assert_eq!(host::rows::apply(&sets)?, 4);
+        if batch.attempt() == 1 { Err(Failure::retry("first-time")) } else { Ok(Receipt::durable()) }
+    });
+    run.deliver(&batch).unwrap_err();
+    assert!(run.rows().is_empty());
+    run.deliver(&batch.redelivered()).unwrap();
+    let [call] = &run.rows()[..] else { panic!("not one call") };
+    let [insert, update, delete, truncate] = &call[..] else { panic!("not four sets") };
+    let names = |cells: &[crate::Cells]| cells.iter().map(|one| one.name.clone()).collect::<Vec<_>>();
+    assert_eq!((names(&insert.after), names(&insert.before).len()), (vec!["id".to_owned(), "name".to_owned()], 0));
+    assert_eq!(insert.after[0].values, crate::Values::Int64(vec![1]));
+    assert_eq!((&*update.ordinals, names(&update.before)), (&[2][..], names(&insert.after)));
+    assert_eq!(update.after[1].presence.as_deref(), Some(&[crate::UNCHANGED][..]));
+    assert_eq!((names(&delete.after).len(), delete.before[0].values.clone()), (0, crate::Values::Int64(vec![2])));
+    assert_eq!((&*truncate.ordinals, truncate.after.len(), truncate.before.len()), (&[4][..], 0, 0));
+}
+
+#[test]
+fn rows_are_refused_as_the_host_refuses_them() {
+    let one = |target: &str, ordinals: &[u32]| {
+        let ints = crate::Values::Int16(vec![0; ordinals.len()]);
+        RowSet::new(target, Operation::Insert).ordinals(ordinals.iter().copied()).after(crate::Cells::new("c", ints))
+    };
+    let bad = move || {
+        let mut removes = one("mirror", &[1]);
+        removes.operation = Operation::Delete;
+        vec![
+            (vec![one("elsewhere", &[1])], "not-granted"),
+            (vec![one("mirror", &[2, 1])], "invalid-rows"),
+            (vec![one("mirror", &[1]), one("mirror", &[1])], "invalid-rows"),
+            (vec![one("mirror", &[1]).ordinals([2])], "invalid-rows"),
+            (vec![one("mirror", &[1]).after(crate::Cells::new("c", crate::Values::Int16(vec![1])))], "invalid-rows"),
+            (vec![one("mirror", &[1]).after(crate::Cells::new("", crate::Values::Int16(vec![1])))], "invalid-rows"),
+            (vec![one("mirror", &[1]).after(crate::Cells::new("b", crate::Values::Boolean(vec![2])))], "invalid-rows"),
+            (vec![removes], "invalid-rows"),
+        ]
+    };
+    let mut run = probe(move |_| {
+        for (sets, code) in bad() {
+            assert_eq!(host::rows::apply(&sets).unwrap_err().code, code, "{sets:?}");
+        }
+        host::rows::apply(&[one("mirror", &[1])])?;
+        Ok(Receipt::durable())
+    });
+    run.fail_next("rows.apply", "over-limit", false);
+    let batch = BatchBuilder::new("b").build();
+    assert_eq!(run.deliver(&batch).unwrap_err().code(), "over-limit");
+    run.deliver(&batch).unwrap();
+    assert_eq!(run.rows().len(), 1);
+    assert_eq!(host::rows::apply(&[]).unwrap_err().code, "outside-delivery");
+    let relation = customers();
+    assert!(host::rows::is_granted("mirror", relation.relation()));
+    assert!(!host::rows::is_granted("elsewhere", relation.relation()));
+}
+
+#[test]
 fn what_is_not_granted_is_denied_and_faults_can_be_injected() {
     let mut run = probe(|_| {
         let denied = host::output::append("elsewhere", b"x").unwrap_err();
@@ -295,4 +363,40 @@ proptest! {
             }
         });
     }
+}
+
+#[test]
+fn requests_are_granted_answered_and_kept() {
+    use crate::host::http::{Method, Request, Response, send};
+
+    let request = || Request::new(Method::Post, "https://a.example/in").header("x-id", "7").body("content");
+    let mut denied = probe(move |_| {
+        let fault = send(&request()).unwrap_err();
+        assert_eq!((fault.call, fault.code.as_str(), fault.retryable), ("http.send", "not-granted", false));
+        Ok(Receipt::durable())
+    });
+    let batch = BatchBuilder::new("b").transaction(1).build();
+    denied.deliver(&batch).unwrap();
+    assert!(denied.requests().is_empty());
+    drop(denied);
+
+    let host = Host::new().grant("http").http(|request| {
+        Ok(Response::new(if request.body_bytes() == b"content" { 200 } else { 400 })
+            .header("Retry-After", "1")
+            .body("ok"))
+    });
+    LOOK.with(|slot| {
+        *slot.borrow_mut() = Some(Rc::new(move |_| {
+            assert_eq!(send(&request())?.header_value("retry-after"), Some("1"));
+            assert_eq!(send(&Request::new(Method::Get, "a.example/in")).unwrap_err().code, "invalid-request");
+            Err(Failure::retry("after-all"))
+        }));
+    });
+    let mut run = host.open::<Probe>().unwrap();
+    run.deliver(&batch).unwrap_err();
+    // What has left cannot be taken back.
+    assert_eq!(run.requests(), [request()]);
+    run.fail_next("http.send", "http-timeout", true);
+    assert_eq!(run.deliver(&batch).unwrap_err().code(), "http-timeout");
+    assert_eq!(run.requests().len(), 1);
 }

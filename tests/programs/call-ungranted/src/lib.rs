@@ -25,6 +25,8 @@ impl Sink for Program {
         count("state_delete", host::state::delete("k").is_err_and(|fault| fault.code == denied));
         count("output", host::output::append("changes", b"x").is_err_and(|fault| fault.code == denied));
         count("secret", host::secret("token").is_err_and(|fault| fault.code == denied));
+        let request = host::http::Request::new(host::http::Method::Get, "https://hooks.example.com/");
+        count("http", host::http::send(&request).is_err_and(|fault| fault.code == denied));
         count("rows", host::rows::apply(&[]).is_err_and(|fault| fault.code == denied));
         count("replica_key", no_answer(host::replica::by_key("tenants", "1")));
         count("replica_field", no_answer(host::replica::by_field("tenants", "slug", "a")));

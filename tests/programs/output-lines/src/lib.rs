@@ -1,8 +1,6 @@
 //! Appends one line `table op ordinal` a change to the output `lines`, in commit order.
 
-use walgate_sdk::{
-    Batch, Change, Context, Description, Failure, Opened, Receipt, Sink, TableRequest, export_sink, host,
-};
+use walgate_sdk::{Batch, Context, Description, Failure, Opened, Receipt, Sink, TableRequest, export_sink};
 
 struct Program;
 
@@ -16,15 +14,7 @@ impl Sink for Program {
     }
 
     fn deliver(&mut self, batch: &Batch) -> Result<Receipt, Failure> {
-        for change in batch.rows() {
-            let line = match change {
-                Change::Row(row) => {
-                    format!("{} {} {}\n", row.relation().full_name(), row.operation().name(), row.key().1)
-                }
-                Change::Message(message) => format!("{} message {}\n", message.prefix(), message.key().1),
-            };
-            host::output::append("lines", line.as_bytes())?;
-        }
+        ledger::append(batch.rows())?;
         Ok(Receipt::durable())
     }
 }

@@ -10,11 +10,15 @@ use super::tree::{Finding, Page, Tree};
 const EDGES: &[(&str, &[&str])] = &[
     ("host/core", &[]),
     ("host/wire", &["walgate-core"]),
-    ("host/store", &["walgate-core"]),
+    ("host/store", &["walgate-core", "walgate-failpoint"]),
     ("host/plugin", &["walgate-core"]),
     ("host/catalog", &["walgate-core", "walgate-wire", "walgate-store", "walgate-plugin"]),
-    ("host/daemon", &["walgate-core", "walgate-wire", "walgate-store", "walgate-plugin", "walgate-catalog"]),
+    (
+        "host/daemon",
+        &["walgate-core", "walgate-wire", "walgate-store", "walgate-plugin", "walgate-catalog", "walgate-failpoint"],
+    ),
     ("sdk/rust", &[]),
+    ("tests/failpoint", &[]),
     ("tests/harness", &[]),
     ("tests/xtask", &[]),
 ];

@@ -1,0 +1,269 @@
+//! `walgate dead-letter`: look at what plugins could not take, have it tried again, or give it up.
+//!
+//! Holds: what is shown: names, positions, counts and codes. No value is ever printed; the row itself stands in the
+//! table `walgate.dead_letters`, for those who may read it. Refuses to know how a letter is delivered.
+
+use std::collections::BTreeSet;
+use std::time::SystemTime;
+
+use clap::Subcommand;
+use serde::Serialize;
+use walgate_store::DeadLetter;
+
+use crate::config::Config;
+use crate::connect;
+use crate::exit::Failure;
+use crate::printer::{Printer, one_line};
+
+#[derive(Subcommand)]
+pub(super) enum Command {
+    /// List dead letters, oldest first, and what was given up.
+    List {
+        /// Of this plugin only.
+        #[arg(long)]
+        plugin: Option<String>,
+    },
+    /// Show one: where it comes from, why it is here, and how to read its rows. Prints no value.
+    Show {
+        /// Its number in the list.
+        id: i64,
+    },
+    /// Have them delivered once more, under their own ids, oldest first. A running walgate does so at once, a stopped one
+    /// when it starts.
+    ///
+    /// A letter is older than what was delivered since: a sink that keeps the newest state of a row may be set back by it.
+    Redrive {
+        /// Their numbers; none with --all.
+        #[arg(required_unless_present = "all", conflicts_with = "all")]
+        ids: Vec<i64>,
+        /// All that wait.
+        #[arg(long)]
+        all: bool,
+        /// With --all: of this plugin only.
+        #[arg(long, requires = "all")]
+        plugin: Option<String>,
+    },
+    /// Give them up for good. That is recorded and stays in the list.
+    Drop {
+        /// Their numbers.
+        #[arg(required = true)]
+        ids: Vec<i64>,
+    },
+}
+
+#[derive(Serialize)]
+struct Listed {
+    id: i64,
+    plugin: String,
+    class: String,
+    code: String,
+    commit_lsn: String,
+    source_ordinal: u32,
+    tables: Vec<String>,
+    rows: u32,
+    bytes: u64,
+    attempts: u32,
+    requested: bool,
+    /// Seconds from 1970.
+    created_at: u64,
+    batch_id: String,
+    generation: u64,
+}
+
+#[derive(Serialize)]
+struct Lost {
+    plugin: String,
+    reason: String,
+    letters: u64,
+    rows: u64,
+    at: u64,
+}
+
+#[derive(Serialize)]
+struct List {
+    letters: Vec<Listed>,
+    given_up: Vec<Lost>,
+}
+
+#[derive(Serialize)]
+struct Redriven {
+    letters: u64,
+    /// Plugins of letters that wait, and that are not in the plugin directory.
+    absent: BTreeSet<String>,
+}
+
+#[derive(Serialize)]
+struct Done {
+    letters: u64,
+}
+
+pub(super) async fn dead_letter(command: Command, config: &Config, printer: Printer) -> Result<(), Failure> {
+    match command {
+        Command::List { plugin } => list(config, plugin.as_deref(), printer).await,
+        Command::Show { id } => show(config, id, printer).await,
+        Command::Redrive { ids, all, plugin } => {
+            let ids = (!all).then_some(ids);
+            redrive(config, plugin.as_deref(), ids.as_deref(), printer).await
+        }
+        Command::Drop { ids } => give_up(config, &ids, printer).await,
+    }
+}
+
+async fn list(config: &Config, plugin: Option<&str>, printer: Printer) -> Result<(), Failure> {
+    let mut reader = connect::state_reader(&config.state).await?;
+    let letters = reader.dead_letters(&config.slot, plugin).await.map_err(connect::state_failure)?;
+    let losses = reader.dead_letter_losses(&config.slot).await.map_err(connect::state_failure)?;
+    let answer = List {
+        letters: letters.into_iter().map(listed).collect(),
+        given_up: losses
+            .into_iter()
+            .filter(|loss| plugin.is_none_or(|plugin| plugin == loss.plugin))
+            .map(|loss| Lost {
+                plugin: loss.plugin,
+                reason: loss.reason,
+                letters: loss.letters,
+                rows: loss.rows,
+                at: seconds(loss.at),
+            })
+            .collect(),
+    };
+    printer.show(&answer, || {
+        let mut text: String = answer.letters.iter().map(line).collect();
+        if answer.letters.is_empty() {
+            text.push_str("no dead letters\n");
+        }
+        for lost in &answer.given_up {
+            text.push_str(&format!(
+                "given up: {} letters with {} rows of plugin {} ({})\n",
+                lost.letters, lost.rows, lost.plugin, lost.reason
+            ));
+        }
+        text
+    });
+    Ok(())
+}
+
+async fn show(config: &Config, id: i64, printer: Printer) -> Result<(), Failure> {
+    let mut reader = connect::state_reader(&config.state).await?;
+    let letter = reader.dead_letter(&config.slot, id).await.map_err(connect::state_failure)?;
+    let Some(letter) = letter else {
+        return Err(Failure::usage(format!(
+            "there is no dead letter {id} of {}; see: walgate dead-letter list",
+            config.slot
+        )));
+    };
+    let letter = listed(letter);
+    printer.show(&letter, || {
+        format!(
+            "letter      {}\nplugin      {} (generation {})\nwhy         {}, code {}\nfrom        the transaction that commits at {}, \
+             change {} of it\ntables      {}\nrows        {} ({} bytes)\nbatch id    {}\nattempts    {}{}\n\nIts rows, for \
+             those who may see them, in the state database:\n  {};\n",
+            letter.id,
+            letter.plugin,
+            letter.generation,
+            letter.class,
+            letter.code,
+            letter.commit_lsn,
+            letter.source_ordinal,
+            one_line(&letter.tables.join(", ")),
+            letter.rows,
+            letter.bytes,
+            letter.batch_id,
+            letter.attempts,
+            if letter.requested { ", another is asked for" } else { "" },
+            DeadLetter::image_query(letter.id)
+        )
+    });
+    Ok(())
+}
+
+async fn redrive(config: &Config, plugin: Option<&str>, ids: Option<&[i64]>, printer: Printer) -> Result<(), Failure> {
+    let mut store = connect::state(&config.state).await?;
+    let letters = store.request_redrive(&config.slot, plugin, ids).await.map_err(connect::state_failure)?;
+    some_of(ids.unwrap_or_default(), letters)?;
+    let mut reader = connect::state_reader(&config.state).await?;
+    let all = reader.dead_letters(&config.slot, plugin).await.map_err(connect::state_failure)?;
+    let absent =
+        absent(config, all.into_iter().filter(|letter| letter.requested).map(|letter| letter.plugin).collect())?;
+    let told = letters > 0 && super::status::post(config.listen, "/dead-letters/redrive").await.is_ok();
+    let done = Redriven { letters, absent };
+    printer.show(&done, || {
+        let when = if told { "by the running walgate, now" } else { "when walgate starts" };
+        let mut text = if letters == 0 {
+            "nothing more waits to be redriven\n".to_owned()
+        } else {
+            format!("{letters} letters: {when}\n")
+        };
+        for plugin in &done.absent {
+            text.push_str(&format!(
+                "plugin {plugin} is not in {}: its letters wait until it is back; or drop them\n",
+                config.plugins.dir.display()
+            ));
+        }
+        text
+    });
+    Ok(())
+}
+
+/// The plugins among these that no process can run.
+fn absent(config: &Config, mut plugins: BTreeSet<String>) -> Result<BTreeSet<String>, Failure> {
+    let found = walgate_plugin::scan(&config.plugins.dir)
+        .map_err(|error| Failure::usage(format!("plugins.dir: {}", crate::exit::chain(&error))))?;
+    plugins.retain(|plugin| !found.iter().any(|entry| entry.name == *plugin));
+    Ok(plugins)
+}
+
+async fn give_up(config: &Config, ids: &[i64], printer: Printer) -> Result<(), Failure> {
+    let mut store = connect::state(&config.state).await?;
+    let letters = store.drop_letters(&config.slot, ids).await.map_err(connect::state_failure)?;
+    some_of(ids, letters)?;
+    printer.show(&Done { letters }, || format!("{letters} letters are given up"));
+    Ok(())
+}
+
+/// Numbers that name nothing are a mistake, and not the same as nothing to do.
+fn some_of(ids: &[i64], letters: u64) -> Result<(), Failure> {
+    if ids.is_empty() || letters > 0 {
+        return Ok(());
+    }
+    Err(Failure::usage(
+        "none of these numbers is a dead letter of this pipeline that is not marked already; see: walgate dead-letter list",
+    ))
+}
+
+fn listed(letter: DeadLetter) -> Listed {
+    Listed {
+        id: letter.id,
+        plugin: letter.plugin,
+        class: letter.class,
+        code: letter.code,
+        commit_lsn: letter.commit.to_string(),
+        source_ordinal: letter.source_ordinal,
+        tables: letter.tables,
+        rows: letter.rows,
+        bytes: letter.bytes,
+        attempts: letter.attempts,
+        requested: letter.requested,
+        created_at: seconds(letter.created_at),
+        batch_id: letter.batch_id,
+        generation: letter.generation,
+    }
+}
+
+fn seconds(at: SystemTime) -> u64 {
+    at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+fn line(letter: &Listed) -> String {
+    format!(
+        "{}  plugin {}: {} ({}), {} rows of {}, committed at {}{}\n",
+        letter.id,
+        letter.plugin,
+        letter.class,
+        letter.code,
+        letter.rows,
+        one_line(&letter.tables.join(", ")),
+        letter.commit_lsn,
+        if letter.requested { ", to be redriven" } else { "" }
+    )
+}

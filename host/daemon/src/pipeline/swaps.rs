@@ -1,0 +1,207 @@
+//! Changes of plugins while the pipeline runs: who can make one, and what is kept on record.
+//!
+//! Holds: the choice between a swap inside the lane and a turn of the whole pipeline, the numbers of generations, and the
+//! mark of one that failed. A change that leaves all but code, settings and policies as they are is made in the lane; what
+//! changes tables, outputs, targets or interfaces needs what only a start can do, so the pipeline ends in order and begins
+//! again, in the same process. Refuses to know how a generation is exchanged (see [`super::deliver`]).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
+use walgate_plugin::Manifest;
+use walgate_store::{Store, StoreError};
+use walgate_wire::SourceOptions;
+
+use super::deliver::{Generation, LanePolicy, RolledBack, Swap};
+use super::turn::Beside;
+use crate::connect;
+use crate::exit::{Failure, chain};
+use crate::plugins::{Candidate, Change, Loaded};
+use crate::status::{Board, Phase};
+
+/// How often the stream is looked at while a turn waits for it.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// The changes that wait. One pipeline after the other takes them.
+pub(crate) type Candidates = Arc<Mutex<mpsc::Receiver<Candidate>>>;
+
+/// A lane as it can be asked.
+pub(super) struct Handle {
+    pub(super) swaps: mpsc::Sender<Swap>,
+    pub(super) policy: LanePolicy,
+    pub(super) loaded: Loaded,
+}
+
+enum Heard {
+    Candidate(Candidate),
+    Back(RolledBack),
+}
+
+/// Works beside the stream.
+pub(super) struct Swaps {
+    pub(super) pipeline: String,
+    pub(super) state: SourceOptions,
+    pub(super) epoch: Option<u64>,
+    pub(super) lanes: BTreeMap<String, Handle>,
+    pub(super) beside: Beside,
+    /// Told of a change that only a start can make.
+    pub(super) turn: mpsc::Sender<Candidate>,
+    pub(super) rolled_back: mpsc::UnboundedReceiver<RolledBack>,
+    pub(super) board: Board,
+}
+
+impl Swaps {
+    /// Works until a stop is asked for, or a change needs a turn.
+    pub(super) async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        let candidates = Arc::clone(&self.beside.candidates);
+        let mut candidates = candidates.lock().await;
+        // What a generation was before it entered, while that is not settled.
+        let mut before: BTreeMap<String, Loaded> = BTreeMap::new();
+        loop {
+            let heard = tokio::select! {
+                candidate = candidates.recv() => candidate.map(Heard::Candidate),
+                Some(back) = self.rolled_back.recv() => Some(Heard::Back(back)),
+                _ = stop.wait_for(|stop| *stop) => None,
+            };
+            let Candidate { change, answer } = match heard {
+                None => return,
+                Some(Heard::Candidate(candidate)) => candidate,
+                Some(Heard::Back(back)) => {
+                    if let (Some(handle), Some(loaded)) =
+                        (self.lanes.get_mut(&back.plugin), before.remove(&back.plugin))
+                    {
+                        let back = Change::Enters(Box::new(loaded.clone()));
+                        self.beside.plugins.change(|plugins| plugins.apply(back));
+                        handle.loaded = loaded;
+                    }
+                    self.block(back).await;
+                    continue;
+                }
+            };
+            let loaded = match change {
+                Change::Enters(loaded) if self.fits(&loaded) => loaded,
+                change => {
+                    if let Some(cause) = self.refused(&change).await {
+                        let _ = answer.send(Err(cause));
+                        continue;
+                    }
+                    // A start gives up on a source that is away, where a stream that is lost waits for it.
+                    if !self.streams(&mut stop).await {
+                        return;
+                    }
+                    // The pipeline that begins next answers.
+                    let _ = self.turn.send(Candidate { change, answer }).await;
+                    return;
+                }
+            };
+            let name = loaded.name.clone();
+            let outcome = self.swap(*loaded, &mut before).await;
+            if let Ok(pause) = &outcome {
+                self.board.plugin(&name, |plugin| plugin.last_swap_pause_us = Some(*pause));
+            }
+            // A watcher that has ended needs no answer.
+            let _ = answer.send(outcome.map(drop));
+        }
+    }
+
+    /// Waits until the stream is read. False when a stop is asked for meanwhile.
+    async fn streams(&self, stop: &mut watch::Receiver<bool>) -> bool {
+        while self.board.read().phase != Phase::Streaming {
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                _ = stop.wait_for(|stop| *stop) => return false,
+            }
+        }
+        true
+    }
+
+    /// Whether a running lane can take it: all that is set up outside of the lane stays as it is.
+    fn fits(&self, next: &Loaded) -> bool {
+        let Some(handle) = self.lanes.get(&next.name).filter(|handle| !handle.swaps.is_closed()) else { return false };
+        let now = &handle.loaded;
+        let outside = |manifest: &Manifest| {
+            let Manifest { required, checkpoint, outputs, rows, .. } = manifest;
+            (*required, *checkpoint, outputs.clone(), rows.clone())
+        };
+        now.grant == next.grant
+            && now.capabilities == next.capabilities
+            && now.secrets == next.secrets
+            && outside(&now.manifest) == outside(&next.manifest)
+    }
+
+    /// Why a turn would be for nothing.
+    async fn refused(&self, change: &Change) -> Option<String> {
+        let Change::Enters(next) = change else { return None };
+        let asked = async {
+            let mut store = self.store().await.map_err(|failure| failure.message)?;
+            blocked(&mut store, &self.pipeline, next).await.map_err(|error| chain(&error))
+        };
+        asked.await.unwrap_or_else(Some)
+    }
+
+    async fn swap(&mut self, next: Loaded, before: &mut BTreeMap<String, Loaded>) -> Result<u64, String> {
+        let mut store = self.store().await.map_err(|failure| failure.message)?;
+        if let Some(cause) = blocked(&mut store, &self.pipeline, &next).await.map_err(|error| chain(&error))? {
+            return Err(cause);
+        }
+        let version = next.description.version.clone();
+        let entered = store.enter_generation(&self.pipeline, &next.name, &next.fingerprint, &version).await;
+        let number = entered.map_err(|error| chain(&error))?;
+        walgate_failpoint::hit("swap.entered");
+        let Some(handle) = self.lanes.get_mut(&next.name) else { return Err("its lane is gone".to_owned()) };
+        let Manifest { on_failure, retry, flush, .. } = next.manifest;
+        let policy = LanePolicy { on_failure, retry, flush, ..handle.policy.clone() };
+        let (outcome, heard) = oneshot::channel();
+        let generation = Generation { number, version, worker: Arc::clone(&next.worker), policy: policy.clone() };
+        if handle.swaps.send(Swap { next: generation, outcome }).await.is_err() {
+            return Err("its lane has ended".to_owned());
+        }
+        let pause = heard.await.unwrap_or_else(|_| Err("its lane ended meanwhile".to_owned()))?;
+        walgate_failpoint::hit("swap.done");
+        handle.policy = policy;
+        let entered = Change::Enters(Box::new(next.clone()));
+        self.beside.plugins.change(|plugins| plugins.apply(entered));
+        let old = std::mem::replace(&mut handle.loaded, next);
+        before.insert(old.name.clone(), old);
+        Ok(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX))
+    }
+
+    async fn block(&self, back: RolledBack) {
+        self.board.candidate(&back.plugin, Some(format!("rolled-back: {}", back.cause)));
+        let blocked = async {
+            let mut store = self.store().await?;
+            let blocked = store.block_generation(&self.pipeline, &back.plugin, back.number, &back.cause).await;
+            blocked.map_err(connect::state_failure)
+        };
+        if let Err(failure) = blocked.await {
+            tracing::warn!(
+                plugin = back.plugin,
+                "that the version failed cannot be kept, so a restart would try it again: {}",
+                failure.message
+            );
+        }
+    }
+
+    async fn store(&self) -> Result<Store, Failure> {
+        connect::state_beside(&self.state, &self.pipeline, self.epoch).await
+    }
+}
+
+/// Why a version is not tried again, if it is not: it was rolled back.
+pub(super) async fn blocked(store: &mut Store, pipeline: &str, next: &Loaded) -> Result<Option<String>, StoreError> {
+    Ok(blocked_by(store.generations(pipeline, &next.name).await?, next))
+}
+
+/// The same from what is on record.
+pub(crate) fn blocked_by(known: Vec<walgate_store::Generation>, next: &Loaded) -> Option<String> {
+    let same = known.into_iter().find(|one| one.fingerprint == next.fingerprint)?;
+    same.blocked.map(|cause| {
+        format!(
+            "this version ran before and was rolled back ({cause}); put another one there, or have it tried again with: \
+             walgate plugin unblock {}",
+            next.name
+        )
+    })
+}

@@ -1,0 +1,111 @@
+//! A change of plugins that only a start can make: the pipeline ends in order, begins again with it, and goes back when it
+//! fails.
+//!
+//! Holds: what to go back to, and who waits for the answer. Refuses to know why a change needs a turn (see `swaps.rs`).
+//! Invariant: a plugin that cannot start with the change, or fails on probation, stands as it did before, and no other one
+//! is touched by that.
+
+use std::sync::Arc;
+
+use tokio::sync::{Notify, oneshot};
+use walgate_store::Store;
+
+use super::swaps::Candidates;
+use crate::exit::{Exit, Failure, chain};
+use crate::halt::Halt;
+use crate::plugins::{Candidate, Change, Plugins, Stood};
+use crate::status::Board;
+use crate::telemetry::events;
+
+/// What outlives one run of the stages.
+#[derive(Clone)]
+pub(super) struct Beside {
+    /// Told when somebody asked for dead letters to be tried.
+    pub(super) redrive: Arc<Notify>,
+    pub(super) candidates: Candidates,
+    /// What runs, or is to run next. Swaps inside a lane are entered here, too.
+    pub(super) plugins: Plugins,
+}
+
+/// A turn under way, or on probation.
+pub(super) struct Turning {
+    pub(super) plugin: String,
+    fingerprint: Option<String>,
+    answer: Option<oneshot::Sender<Result<(), String>>>,
+    before: Stood,
+}
+
+impl Turning {
+    /// Makes the change.
+    pub(super) fn begin(beside: &Beside, candidate: Candidate) -> Self {
+        let Candidate { change, answer } = candidate;
+        let plugin = change.plugin().to_owned();
+        tracing::info!(plugin, "the pipeline begins again with the change");
+        let fingerprint = match &change {
+            Change::Enters(loaded) => Some(loaded.fingerprint.clone()),
+            Change::Leaves(_) => None,
+        };
+        let before = beside.plugins.read().stands(&plugin);
+        beside.plugins.change(|plugins| plugins.apply(change));
+        walgate_failpoint::hit("turn.begun");
+        Self { plugin, fingerprint, answer: Some(answer), before }
+    }
+
+    /// Whether a start failed because of the change.
+    pub(super) fn explains(&self, failure: &Failure) -> bool {
+        match &failure.halt {
+            Some(halt) => halt.plugin.as_ref() == Some(&self.plugin),
+            None => failure.exit == Exit::Usage,
+        }
+    }
+
+    /// The start has worked.
+    pub(super) fn enters(&mut self) {
+        self.tell(Ok(()));
+    }
+
+    /// Undoes the change.
+    pub(super) fn back(mut self, beside: &Beside, outcome: Result<(), String>) {
+        self.tell(outcome);
+        beside.plugins.change(|plugins| plugins.restore(self.before));
+    }
+
+    /// Undoes the change after it has run, and keeps it from being started again.
+    pub(super) async fn roll_back(
+        self,
+        beside: &Beside,
+        store: &mut Store,
+        pipeline: &str,
+        board: &Board,
+        halt: &Halt,
+    ) {
+        let cause = format!("{}: {}", halt.class, halt.detail);
+        let (plugin, fingerprint) = (self.plugin.clone(), self.fingerprint.clone());
+        self.back(beside, Ok(()));
+        walgate_failpoint::hit("turn.back");
+        board.candidate(&plugin, Some(format!("rolled-back: {cause}")));
+        let blocked = async {
+            let known = store.generations(pipeline, &plugin).await?;
+            let number = known.iter().find(|one| Some(&one.fingerprint) == fingerprint.as_ref()).map(|one| one.number);
+            events::rolled_back(&plugin, number.unwrap_or_default(), &cause);
+            match number {
+                Some(number) => store.block_generation(pipeline, &plugin, number, &cause).await,
+                None => Ok(()),
+            }
+        };
+        if let Err(error) = blocked.await {
+            tracing::warn!(
+                plugin,
+                "that the version failed cannot be kept, so a restart would try it again: {}",
+                chain(&error)
+            );
+        }
+    }
+
+    fn tell(&mut self, outcome: Result<(), String>) {
+        if let Some(answer) = self.answer.take() {
+            // A watcher that has ended needs no answer.
+            let _ = answer.send(outcome);
+        }
+    }
+}

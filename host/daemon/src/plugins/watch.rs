@@ -1,0 +1,296 @@
+//! Noticing what changes in the plugin directory while the pipeline runs.
+//!
+//! Holds: when to look, what counts as settled, and what was judged already. A file counts once it looks the same twice, so
+//! that half of one is never loaded. A bad candidate is told and disturbs nothing. Refuses to know how a change is made (see
+//! [`crate::pipeline`]).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use notify::{RecursiveMode, Watcher as _};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use walgate_plugin::{Found, FoundState, signature_of};
+
+use super::{Candidate, Change, Loader, NotRunning, Plugins, Workers};
+use crate::config::{Config, Watching};
+use crate::status::Board;
+use crate::telemetry::events;
+
+/// Time between the two looks at which a file has to be the same.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// The watcher.
+pub(crate) struct Watch {
+    loader: Loader,
+    seen: BTreeMap<String, Seen>,
+    /// Those that run without their files.
+    missing: BTreeMap<String, Missing>,
+    /// What runs, which the pipeline changes: also back, without being asked.
+    plugins: Plugins,
+    candidates: mpsc::Sender<Candidate>,
+    workers: Workers,
+    board: Board,
+    /// The directory itself cannot be read, and it was said.
+    lost: bool,
+}
+
+/// What is known of an entry.
+struct Seen {
+    stamp: Stamp,
+    judged: bool,
+}
+
+/// What is known of files that ought to be there.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Missing {
+    #[default]
+    No,
+    /// They were not there at the last look. Whoever replaces a folder by two steps leaves it away for a moment.
+    Once,
+    /// They are gone, and that was acted on.
+    Settled,
+}
+
+impl Missing {
+    fn after_a_look(self, here: bool) -> Self {
+        match self {
+            _ if here => Self::No,
+            Self::No => Self::Once,
+            Self::Once | Self::Settled => Self::Settled,
+        }
+    }
+}
+
+/// What changes when a file of a plugin does, or a secret, as far as can be told without reading it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stamp(Vec<Option<(u64, u64, i64, i64)>>);
+
+/// How the directory looked at one moment.
+pub(crate) struct Stamps(BTreeMap<String, Stamp>);
+
+impl Stamps {
+    /// Nothing where it cannot be read, which loading says.
+    pub(crate) fn of(loader: &Loader) -> Self {
+        let found = loader.scan().unwrap_or_default();
+        Self(found.iter().map(|entry| (entry.name.clone(), Stamp::of(loader, entry))).collect())
+    }
+}
+
+impl Stamp {
+    fn of(loader: &Loader, entry: &Found) -> Self {
+        let of = |path: &Path| {
+            let meta = fs::metadata(path).ok()?;
+            Some((meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()))
+        };
+        let signature = signature_of(&entry.wasm);
+        let own = [entry.wasm.as_path(), &entry.manifest, &signature];
+        // Which of the secrets are a plugin's is known when it is loaded, and they change too rarely to be told apart here.
+        Self(own.into_iter().chain(loader.secret_files()).map(of).collect())
+    }
+}
+
+impl Watch {
+    /// Begins with what was loaded at the start, after `before` was seen: what changed since then is found by the first look.
+    pub(crate) fn new(
+        loader: Loader,
+        before: Stamps,
+        plugins: Plugins,
+        candidates: mpsc::Sender<Candidate>,
+        workers: Workers,
+        board: Board,
+    ) -> Self {
+        let seen = before.0.into_iter().map(|(name, stamp)| (name, Seen { stamp, judged: true })).collect();
+        Self { loader, seen, missing: BTreeMap::new(), plugins, candidates, workers, board, lost: false }
+    }
+
+    /// Looks until a stop is asked for.
+    pub(crate) async fn run(mut self, config: Config, mut stop: watch::Receiver<bool>) {
+        if config.plugins.watch == Watching::Off {
+            return;
+        }
+        let told = Arc::new(Notify::new());
+        // Held for as long as it is to tell.
+        let _watcher = (config.plugins.watch == Watching::Notify).then(|| listen(&config.plugins.dir, &told)).flatten();
+        let mut pause = Duration::ZERO;
+        loop {
+            tokio::select! {
+                () = told.notified() => {}
+                () = tokio::time::sleep(pause) => {}
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+            let settled = tokio::select! {
+                settled = self.look() => settled,
+                _ = stop.wait_for(|stop| *stop) => return,
+            };
+            pause = if settled { config.plugins.rescan } else { Duration::ZERO };
+            // What the system tells meanwhile is part of what settles, and a busy directory costs five looks a second.
+            tokio::select! {
+                () = tokio::time::sleep(SETTLE) => {}
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+        }
+    }
+
+    /// One look at everything. False when something has to be looked at again soon.
+    async fn look(&mut self) -> bool {
+        let found = match self.loader.scan() {
+            Ok(found) => found,
+            Err(error) => {
+                if !std::mem::replace(&mut self.lost, true) {
+                    tracing::error!("{error}; what runs goes on as it is");
+                }
+                return true;
+            }
+        };
+        self.lost = false;
+        let mut settled = true;
+        for entry in &found {
+            let stamp = Stamp::of(&self.loader, entry);
+            match self.seen.get_mut(&entry.name) {
+                Some(seen) if seen.stamp == stamp && seen.judged => continue,
+                Some(seen) if seen.stamp == stamp => seen.judged = true,
+                _ => {
+                    self.seen.insert(entry.name.clone(), Seen { stamp, judged: false });
+                    settled = false;
+                    continue;
+                }
+            }
+            self.judge(entry).await;
+            // Written to while it was read: what was judged is not what lies there.
+            if Stamp::of(&self.loader, entry) != stamp {
+                settled = false;
+            }
+        }
+        self.seen.retain(|name, _| found.iter().any(|entry| entry.name == *name));
+        self.look_for_missing(&found).await && settled
+    }
+
+    async fn judge(&mut self, entry: &Found) {
+        let running = self.plugins.running(&entry.name);
+        let runs = running.is_some();
+        if runs && entry.state == FoundState::AwaitingGrant {
+            tracing::warn!(plugin = entry.name, "its plugin.toml is gone; it goes on under the one it has");
+            return;
+        }
+        if runs {
+            self.board.candidate(&entry.name, Some("compiling".to_owned()));
+        } else if entry.state == FoundState::Ready {
+            self.board.plugin_state(&entry.name, "compiling", None);
+        }
+        let loaded = match self.loader.one(entry).await {
+            Ok(loaded) => loaded,
+            Err(not_running) => return self.reject(&not_running, runs),
+        };
+        if running.is_some_and(|running| running.is_same(&loaded)) {
+            self.board.candidate(&entry.name, None);
+            return;
+        }
+        let entered = loaded.clone();
+        match self.ask(Change::Enters(Box::new(loaded))).await {
+            Some(Ok(())) => {
+                self.workers.set(&entered);
+                self.board.candidate(&entered.name, None);
+            }
+            Some(Err(cause)) => {
+                let state = "rejected";
+                let required = entered.manifest.required;
+                self.reject(&NotRunning { name: entered.name, state, cause, required }, runs);
+            }
+            // The pipeline ends.
+            None => {}
+        }
+    }
+
+    fn reject(&self, candidate: &NotRunning, runs: bool) {
+        if runs {
+            events::candidate_rejected(&candidate.name, &candidate.cause);
+            self.board.candidate(&candidate.name, Some(format!("{}: {}", candidate.state, candidate.cause)));
+        } else {
+            // Not as `plugin`: what is wrong may be its name.
+            tracing::error!(entry = candidate.name, cause = candidate.cause, "plugin not started: {}", candidate.state);
+            self.board.plugin_state(&candidate.name, candidate.state, Some(candidate.cause.clone()));
+        }
+    }
+
+    /// False when something has to be looked at again soon.
+    async fn look_for_missing(&mut self, found: &[Found]) -> bool {
+        let mut leaves = Vec::new();
+        let mut settled = true;
+        for (name, ends) in self.plugins.names() {
+            let here = found.iter().any(|entry| entry.name == name);
+            let missing = self.missing.entry(name.clone()).or_default();
+            let before = *missing;
+            *missing = before.after_a_look(here);
+            settled &= *missing != Missing::Once;
+            if *missing == before || *missing != Missing::Settled {
+                continue;
+            }
+            if ends {
+                leaves.push(name);
+            } else {
+                tracing::warn!(
+                    plugin = name,
+                    "its files are gone; it goes on until walgate stops, because its plugin.toml does not say on_missing = \"stop\""
+                );
+            }
+        }
+        for name in leaves {
+            if let Some(Err(cause)) = self.ask(Change::Leaves(name.clone())).await {
+                tracing::warn!(
+                    plugin = name,
+                    cause,
+                    "its files are gone, and it goes on because the pipeline cannot go on without"
+                );
+            }
+        }
+        settled
+    }
+
+    /// None when the pipeline has ended.
+    async fn ask(&self, change: Change) -> Option<Result<(), String>> {
+        let (answer, heard) = oneshot::channel();
+        self.candidates.send(Candidate { change, answer }).await.ok()?;
+        heard.await.ok()
+    }
+}
+
+/// Without the system's help the looks remain.
+fn listen(dir: &Path, told: &Arc<Notify>) -> Option<notify::RecommendedWatcher> {
+    let teller = Arc::clone(told);
+    let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        // A look opens the directory, which is told, too, and must not be the reason for the next look.
+        if !event.is_ok_and(|event| event.kind.is_access()) {
+            teller.notify_one();
+        }
+    });
+    let watching = watcher.and_then(|mut watcher| {
+        watcher.watch(dir, RecursiveMode::Recursive)?;
+        Ok(watcher)
+    });
+    match watching {
+        Ok(watcher) => Some(watcher),
+        Err(error) => {
+            tracing::warn!("changes of the plugin directory are found by looking only: {error}");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_away_for_one_look_is_not_missing() {
+        let looks = [false, true, false, false, false, true];
+        let seen = looks.iter().scan(Missing::No, |missing, here| {
+            *missing = missing.after_a_look(*here);
+            Some(*missing == Missing::Settled)
+        });
+        assert_eq!(seen.collect::<Vec<_>>(), [false, false, false, true, true, false]);
+    }
+}

@@ -1,0 +1,123 @@
+//! Which versions of a plugin a pipeline has run, and which of them it does not run again.
+//!
+//! Holds: the numbers of generations by fingerprint, and the mark of one that was rolled back. Refuses to know what a
+//! fingerprint is made of. Read next: `migrations/006_generations.sql`.
+
+use std::time::SystemTime;
+
+use tokio_postgres::Error as PgError;
+
+use crate::columns::{from_bigint, to_bigint};
+use crate::error::StoreError;
+use crate::store::{Store, StoreReader};
+
+/// A version of a plugin, as it is on record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Generation {
+    /// Its number: counts up from 1 for each plugin.
+    pub number: u64,
+    /// What tells it from others.
+    pub fingerprint: String,
+    /// What the plugin calls this version.
+    pub version: String,
+    /// When it was started last.
+    pub entered_at: SystemTime,
+    /// Why it was rolled back, if it was.
+    pub blocked: Option<String>,
+}
+
+impl Store {
+    /// The number of a generation that is about to run. One that never ran gets the next number.
+    ///
+    /// # Errors
+    /// Retry when the database does not answer; Operator `fenced` when another process took over.
+    pub async fn enter_generation(
+        &mut self,
+        pipeline: &str,
+        plugin: &str,
+        fingerprint: &str,
+        version: &str,
+    ) -> Result<u64, StoreError> {
+        const DOING: &str = "entering a generation";
+        let epoch = self.epoch_column(pipeline)?;
+        let sql = "WITH held AS MATERIALIZED (SELECT walgate.hold_epoch($1, $5))
+                   INSERT INTO walgate.generations AS g (pipeline, plugin, generation, fingerprint, version)
+                   SELECT $1, $2, coalesce((SELECT max(generation) FROM walgate.generations
+                                             WHERE pipeline = $1 AND plugin = $2), 0) + 1, $3, $4 FROM held
+                   ON CONFLICT (pipeline, plugin, fingerprint)
+                   DO UPDATE SET (version, entered_at) = (excluded.version, now())
+                   RETURNING generation";
+        let session = self.connection.session().await?;
+        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+            [&pipeline, &plugin, &fingerprint, &version, &epoch];
+        let row = session.query_one(DOING, sql, &parameters).await.map_err(|error| error.or_fenced(pipeline))?;
+        let number = row.try_get(0).map_err(|error| StoreError::server(DOING, &error))?;
+        from_bigint(number, "generation")
+    }
+
+    /// Marks a generation that was rolled back, so that no later start runs it: with the reason, in names and codes.
+    ///
+    /// # Errors
+    /// Retry when the database does not answer; Operator `fenced` when another process took over.
+    pub async fn block_generation(
+        &mut self,
+        pipeline: &str,
+        plugin: &str,
+        number: u64,
+        reason: &str,
+    ) -> Result<(), StoreError> {
+        let sql = "UPDATE walgate.generations SET blocked = $5
+                    WHERE pipeline = $1 AND plugin = $3 AND generation = $4";
+        let number = to_bigint(number, "a generation")?;
+        self.write_fenced("blocking a generation", pipeline, sql, &[&plugin, &number, &reason]).await?;
+        Ok(())
+    }
+
+    /// Takes the marks off: an operator wants them tried again.
+    ///
+    /// # Errors
+    /// Retry when the database does not answer; Operator `fenced` when another process took over.
+    pub async fn unblock_generations(&mut self, pipeline: &str, plugin: &str) -> Result<(), StoreError> {
+        let sql = "UPDATE walgate.generations SET blocked = NULL
+                    WHERE pipeline = $1 AND plugin = $3 AND blocked IS NOT NULL";
+        self.write_fenced("unblocking generations", pipeline, sql, &[&plugin]).await?;
+        Ok(())
+    }
+
+    /// Every generation of a plugin, oldest first.
+    ///
+    /// # Errors
+    /// Retry when the database does not answer.
+    pub async fn generations(&mut self, pipeline: &str, plugin: &str) -> Result<Vec<Generation>, StoreError> {
+        let rows = self.connection.session().await?.query(DOING, LIST, &[&pipeline, &plugin]).await?;
+        rows.iter().map(read).collect()
+    }
+}
+
+impl StoreReader {
+    /// Every generation of a plugin, oldest first; none where walgate never ran.
+    ///
+    /// # Errors
+    /// Retry when the database does not answer, Operator when it refuses.
+    pub async fn generations(&mut self, pipeline: &str, plugin: &str) -> Result<Vec<Generation>, StoreError> {
+        if !self.has_table("walgate.generations").await? {
+            return Ok(Vec::new());
+        }
+        let rows = self.connection.session().await?.query(DOING, LIST, &[&pipeline, &plugin]).await?;
+        rows.iter().map(read).collect()
+    }
+}
+
+const DOING: &str = "listing generations";
+const LIST: &str = "SELECT generation, fingerprint, version, entered_at, blocked FROM walgate.generations
+                     WHERE pipeline = $1 AND plugin = $2 ORDER BY generation";
+
+fn read(row: &tokio_postgres::Row) -> Result<Generation, StoreError> {
+    let read = || {
+        let number: i64 = row.try_get(0)?;
+        Ok((number, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?, row.try_get(4)?))
+    };
+    let (number, fingerprint, version, entered_at, blocked) =
+        read().map_err(|error: PgError| StoreError::server(DOING, &error))?;
+    Ok(Generation { number: from_bigint(number, "generation")?, fingerprint, version, entered_at, blocked })
+}
