@@ -76,3 +76,22 @@ impl Cursor {
         self.end >= acked || self.ordinal > 0 && self.commit >= acked
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_reaches_what_the_source_still_keeps() {
+        let within = Cursor { end: Lsn::new(100), commit: Lsn::new(150), ordinal: 3 };
+        for (cursor, acked, reaches) in [
+            (Cursor::at(Lsn::new(100)), 100, true),
+            (Cursor::at(Lsn::new(100)), 101, false),
+            // The transaction in which it stands is still sent, from its first change on.
+            (within, 150, true),
+            (within, 151, false),
+        ] {
+            assert_eq!(cursor.reaches(Lsn::new(acked)), reaches, "{cursor:?} from {acked}");
+        }
+    }
+}

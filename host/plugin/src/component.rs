@@ -8,11 +8,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
-use wasmtime::component::{HasSelf, Linker};
 
+use crate::adapter::Linked;
 use crate::aot::hex;
-use crate::bindings::v0_1::{SinkPlugin, SinkPluginPre};
-use crate::capability::HostState;
 use crate::contract::{self, ContractError, ContractVersion};
 use crate::engine::Engine;
 use crate::error::Class;
@@ -57,7 +55,7 @@ pub enum LoadError {
         source: wasmtime::Error,
     },
     /// Its imports or exports have other shapes than the contract it names.
-    #[error("plugin file {} uses the names of the walgate contract with other shapes; build it again from wit/v0.1", path.display())]
+    #[error("plugin file {} uses the names of the walgate contract with other shapes; build it again from its folder in wit", path.display())]
     Link {
         /// The file.
         path: PathBuf,
@@ -81,7 +79,7 @@ pub struct Component {
     size: u64,
     version: ContractVersion,
     imports: Vec<String>,
-    pre: SinkPluginPre<HostState>,
+    linked: Linked,
 }
 
 impl Component {
@@ -112,9 +110,10 @@ impl Component {
         let contract = contract::read(bytes).map_err(|reason| LoadError::Contract { path: path(), reason })?;
         let digest: [u8; 32] = Sha256::digest(bytes).into();
         let component = engine.compile(bytes, &digest).map_err(|source| LoadError::Compile { path: path(), source })?;
-        let pre = link(engine, &component).map_err(|source| LoadError::Link { path: path(), source })?;
+        let linked = Linked::new(engine, &component, contract.version);
+        let linked = linked.map_err(|source| LoadError::Link { path: path(), source })?;
         let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        Ok(Self { digest, size, version: contract.version, imports: contract.imports, pre })
+        Ok(Self { digest, size, version: contract.version, imports: contract.imports, linked })
     }
 
     /// SHA-256 of the file, in lower-case hexadecimal.
@@ -137,18 +136,9 @@ impl Component {
         &self.imports
     }
 
-    pub(crate) fn pre(&self) -> &SinkPluginPre<HostState> {
-        &self.pre
+    pub(crate) fn linked(&self) -> &Linked {
+        &self.linked
     }
-}
-
-/// Everything is linked, nothing is granted: each call asks the instance's own grant.
-fn link(engine: &Engine, component: &wasmtime::component::Component) -> wasmtime::Result<SinkPluginPre<HostState>> {
-    let mut linker = Linker::<HostState>::new(engine.wasmtime());
-    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
-    SinkPlugin::add_to_linker::<HostState, HasSelf<HostState>>(&mut linker, |host| host)?;
-    wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
-    SinkPluginPre::new(linker.instantiate_pre(component)?)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, LoadError> {

@@ -1,7 +1,7 @@
 //! Reads from a component's own names which contract it was built for, before anything of it runs.
 //!
 //! Holds: the known versions and every import a plugin may have. Refuses to know how a version is spoken (see
-//! `adapter_v0_1.rs`) and whether the component is valid in full (the compiler checks that).
+//! `adapter/`) and whether the component is valid in full (the compiler checks that).
 
 use wasmparser::{Encoding, Parser, Payload};
 
@@ -10,6 +10,9 @@ use wasmparser::{Encoding, Parser, Payload};
 pub enum ContractVersion {
     /// `walgate:cdc@0.1.0`.
     V0_1,
+    /// A second one, which no release has: proof that versions live side by side.
+    #[cfg(test)]
+    Next,
 }
 
 impl ContractVersion {
@@ -17,12 +20,30 @@ impl ContractVersion {
     pub const fn name(self) -> &'static str {
         match self {
             Self::V0_1 => "0.1.0",
+            #[cfg(test)]
+            Self::Next => "0.2.0-next",
+        }
+    }
+
+    /// The interfaces of `walgate:cdc` and of `walgate:host` that a plugin of this version may import.
+    const fn interfaces(self) -> (&'static [&'static str], &'static [&'static str]) {
+        match self {
+            Self::V0_1 => (
+                &["change", "outcome", "rows"],
+                &["log", "metrics", "state", "output", "settings", "secrets", "replica"],
+            ),
+            #[cfg(test)]
+            Self::Next => (&[], &["metrics"]),
         }
     }
 }
 
 /// Every version this host can speak.
-pub const KNOWN_VERSIONS: &[ContractVersion] = &[ContractVersion::V0_1];
+pub const KNOWN_VERSIONS: &[ContractVersion] = &[
+    ContractVersion::V0_1,
+    #[cfg(test)]
+    ContractVersion::Next,
+];
 
 /// What a sink exports, without its version.
 const SINK: &str = "walgate:cdc/sink";
@@ -148,8 +169,8 @@ fn allowed(import: &str, version: ContractVersion) -> bool {
     let Some((name, at)) = import.rsplit_once('@') else { return false };
     let Some((package, interface)) = name.split_once('/') else { return false };
     let interfaces: &[&str] = match package {
-        "walgate:cdc" => &["change", "outcome", "rows"],
-        "walgate:host" => &["log", "metrics", "state", "output", "settings", "secrets", "replica"],
+        "walgate:cdc" => version.interfaces().0,
+        "walgate:host" => version.interfaces().1,
         "wasi:io" => &["error", "poll", "streams"],
         "wasi:clocks" => &["monotonic-clock", "wall-clock"],
         "wasi:random" => &["random", "insecure", "insecure-seed"],
@@ -225,7 +246,7 @@ mod tests {
         check(&component(""), Err("does not export walgate:cdc/sink"));
         check(
             &component(r#"(instance $i) (export "walgate:cdc/sink@0.9.0" (instance $i))"#),
-            Err("built for contract 0.9.0; this walgate speaks 0.1.0"),
+            Err("built for contract 0.9.0; this walgate speaks 0.1.0, 0.2.0-next"),
         );
         check(
             &component(r#"(instance $i) (export "walgate:cdc/tenant-lifecycle@0.1.0" (instance $i))"#),

@@ -1,7 +1,7 @@
 //! What a plugin says it is and what it asks for, and the host interfaces that can be asked for and granted.
 //!
 //! Holds: the description in the host's own types, and the set of capabilities. Refuses to know the syntax of
-//! plugin.toml (see [`crate::Manifest`]) and of WIT (see `adapter_v0_1.rs`).
+//! plugin.toml (see [`crate::Manifest`]) and of WIT (see `adapter/`).
 
 use std::collections::BTreeSet;
 

@@ -16,8 +16,7 @@ use walgate_core::batch::Batch;
 use walgate_core::relation::ProjectedRelation;
 use wasmtime::{Store, Trap};
 
-use crate::adapter_v0_1 as adapter;
-use crate::bindings::v0_1::SinkPlugin;
+use crate::adapter::{Answer, Guest, Speak};
 use crate::capability::metrics::Metrics;
 use crate::capability::{Grants, HostState, Phase};
 use crate::component::Component;
@@ -60,7 +59,7 @@ pub(crate) struct GuestBody {
 
 struct Instance {
     store: Store<HostState>,
-    guest: SinkPlugin,
+    guest: Guest,
     wear: Wear,
 }
 
@@ -79,12 +78,12 @@ impl GuestBody {
 
     fn instantiate(&self, grants: Grants) -> Result<Instance, CallError> {
         let state = HostState::new(Arc::clone(&self.policy), Arc::clone(&self.metrics), grants);
-        let mut store = Store::new(self.component.pre().engine(), state);
+        let mut store = Store::new(self.component.linked().engine(), state);
         store.limiter(|host| &mut host.limiter);
         store.set_hostcall_fuel(size(self.policy.limits.host_call_bytes));
         let limit = self.policy.limits.open_deadline();
-        let pre = self.component.pre();
-        let guest = bounded(&self.runtime, &mut store, limit, async |store| pre.instantiate_async(store).await)?;
+        let linked = self.component.linked();
+        let guest = bounded(&self.runtime, &mut store, limit, async |store| linked.instantiate(store).await.map(Ok))?;
         Ok(Instance { store, guest, wear: Wear::default() })
     }
 
@@ -96,29 +95,24 @@ impl GuestBody {
             instance.store.data_mut().begin(Phase::Describe);
             let guest = &instance.guest;
             let limit = self.policy.limits.open_deadline().min(DESCRIBE_DEADLINE);
-            let answer = bounded(&self.runtime, &mut instance.store, limit, async |store| {
-                guest.walgate_cdc_sink().call_describe(store).await
-            })?;
-            let description = adapter::description(answer).map_err(CallError::Garbage)?;
-            self.description = Some(description);
+            let told = bounded(&self.runtime, &mut instance.store, limit, async |store| guest.describe(store).await)?;
+            self.description = Some(told);
         }
         self.description.as_ref().ok_or(CallError::Gone)
     }
 
     /// Calls the open instance. Any error but a refusal ends it; every error drops what the call staged.
-    fn call<T, R>(
+    fn call<T>(
         &mut self,
         phase: Phase,
-        call: impl AsyncFnOnce(&SinkPlugin, &mut Store<HostState>) -> wasmtime::Result<T>,
-        check: impl FnOnce(T, &Policy) -> Result<R, CallError>,
-    ) -> Result<R, CallError> {
+        call: impl AsyncFnOnce(&Guest, &mut Store<HostState>, &Policy) -> Answer<T>,
+    ) -> Result<T, CallError> {
         let mut instance = self.instance.take().ok_or(CallError::Gone)?;
         let before = instance.store.data_mut().begin(phase);
         let limit =
             if phase == Phase::Open { self.policy.limits.open_deadline() } else { self.policy.limits.call_deadline() };
-        let guest = &instance.guest;
-        let answer = bounded(&self.runtime, &mut instance.store, limit, async |store| call(guest, store).await)
-            .and_then(|answer| check(answer, &self.policy));
+        let (guest, policy) = (&instance.guest, &self.policy);
+        let answer = bounded(&self.runtime, &mut instance.store, limit, async |store| call(guest, store, policy).await);
         if answer.as_ref().is_err_and(CallError::ends_instance) {
             drop(instance);
             self.end_requests();
@@ -169,22 +163,16 @@ impl Body for GuestBody {
         self.described().cloned()
     }
 
-    fn open(&mut self, context: OpenContext) -> Result<Option<Cursor>, CallError> {
+    fn open(&mut self, mut context: OpenContext) -> Result<Option<Cursor>, CallError> {
         self.abandon();
         let asked = Capabilities::parse(&self.described()?.capabilities)
             .map_err(|error| CallError::Garbage(Garbage(format!("describe: {error}"))))?;
         let capabilities = asked.intersection(&self.policy.capabilities);
-        let told = adapter::context(&context, &self.policy);
         let http = self.http.clone().filter(|_| capabilities.http);
-        self.instance = Some(self.instantiate(Grants { capabilities, state: context.state, http })?);
-        let answer = self.call(
-            Phase::Open,
-            async |guest, store| guest.walgate_cdc_sink().call_open(store, &told).await,
-            |answer, policy| match answer {
-                Ok(position) => adapter::cursor(position).map_err(CallError::Garbage),
-                Err(failure) => Err(CallError::Refused(adapter::failure(failure, policy))),
-            },
-        );
+        let state = std::mem::take(&mut context.state);
+        self.instance = Some(self.instantiate(Grants { capabilities, state, http })?);
+        let answer =
+            self.call(Phase::Open, async |guest, store, policy| guest.open(store, &context, policy).await);
         if answer.is_err() {
             self.abandon();
         }
@@ -196,50 +184,26 @@ impl Body for GuestBody {
         current: &ProjectedRelation,
         previous: Option<&ProjectedRelation>,
     ) -> Result<Verdict, CallError> {
-        let (current, previous) = (adapter::relation(current), previous.map(adapter::relation));
-        self.call(
-            Phase::RelationChanged,
-            async |guest, store| {
-                guest.walgate_cdc_sink().call_relation_changed(store, &current, previous.as_ref()).await
-            },
-            |answer, policy| match answer {
-                Ok(verdict) => Ok(adapter::verdict(verdict)),
-                Err(failure) => Err(CallError::Refused(adapter::failure(failure, policy))),
-            },
-        )
+        self.call(Phase::RelationChanged, async |guest, store, policy| {
+            guest.relation_changed(store, current, previous, policy).await
+        })
     }
 
     fn deliver(&mut self, batch: &mut Batch) -> Result<(Receipt, Staged), CallError> {
         tracing::debug!(plugin = self.policy.plugin, rows = batch.rows, to = %batch.reaches.end, "plugin called");
-        let lent = adapter::lend(batch);
-        let answer = self.call(
-            Phase::Deliver,
-            async |guest, store| guest.walgate_cdc_sink().call_deliver(store, &lent).await,
-            |answer, policy| match answer {
-                Ok(receipt) => adapter::receipt(receipt, &lent).map_err(CallError::Garbage),
-                Err(failure) => Err(CallError::Refused(adapter::failure(failure, policy))),
-            },
-        );
-        adapter::give_back(batch, lent);
+        let answer =
+            self.call(Phase::Deliver, async |guest, store, policy| guest.deliver(store, batch, policy).await);
         self.wear_down();
         Ok((answer?, self.staged()))
     }
 
     fn flush(&mut self) -> Result<Staged, CallError> {
-        self.call(
-            Phase::Flush,
-            async |guest, store| guest.walgate_cdc_sink().call_flush(store).await,
-            |answer, policy| answer.map_err(|failure| CallError::Refused(adapter::failure(failure, policy))),
-        )?;
+        self.call(Phase::Flush, async |guest, store, policy| guest.flush(store, policy).await)?;
         Ok(self.staged())
     }
 
     fn close(&mut self) -> Result<(), CallError> {
-        let answer = self.call(
-            Phase::Close,
-            async |guest, store| guest.walgate_cdc_sink().call_close(store).await,
-            |(), _| Ok(()),
-        );
+        let answer = self.call(Phase::Close, async |guest, store, _| guest.close(store).await);
         self.abandon();
         answer
     }
@@ -252,18 +216,19 @@ impl Body for GuestBody {
     }
 }
 
-/// Runs one call to its end or its deadline, and says in the host's words how it ended.
+/// Runs one call to its end or its deadline, and says in the host's words how it ended. What the call holds is dropped with
+/// it.
 fn bounded<T>(
     runtime: &Runtime,
     store: &mut Store<HostState>,
     limit: Duration,
-    call: impl AsyncFnOnce(&mut Store<HostState>) -> wasmtime::Result<T>,
+    call: impl AsyncFnOnce(&mut Store<HostState>) -> Answer<T>,
 ) -> Result<T, CallError> {
     store.set_epoch_deadline(ticks(limit));
     let timed = async { tokio::time::timeout(limit + GRACE, call(&mut *store)).await };
     // A panic of a host function passes through the guest up to here. The store is dropped with everything it left.
     match catch_unwind(AssertUnwindSafe(|| runtime.block_on(timed))) {
-        Ok(Ok(Ok(answer))) => Ok(answer),
+        Ok(Ok(Ok(answer))) => answer,
         Ok(Ok(Err(error))) => Err(classify(&error, store.data(), limit)),
         Ok(Err(_)) => Err(deadline(limit, DeadlineIn::HostCall)),
         Err(_) => Err(CallError::Trapped(TrapCause::HostPanic)),

@@ -16,7 +16,7 @@
 //! or ran out of time (the instance is gone), or it answered *garbage* (the instance is gone, too).
 //! Read in this order: [`Engine`], [`Component`], [`Manifest`], [`Worker`], then `capability/` and `http/`.
 
-mod adapter_v0_1;
+mod adapter;
 mod aot;
 mod bindings;
 mod cadence;

@@ -87,7 +87,7 @@ const IMPORTS: &str = r#"
   (import "wasi:http/outgoing-handler@0.2.0" "handle" (func $handle (param i32 i32 i32 i32)))
 "#;
 
-const REALLOC: &str = r#"
+pub(crate) const REALLOC: &str = r#"
   (memory (export "memory") 4)
   (global $next (mut i32) (i32.const 65536))
   (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32)
@@ -150,7 +150,7 @@ pub(crate) fn embed(text: &str) -> Vec<u8> {
     module
 }
 
-fn encode(module: &[u8]) -> Vec<u8> {
+pub(crate) fn encode(module: &[u8]) -> Vec<u8> {
     let mut encoder = ComponentEncoder::default();
     encoder.validate(true).module(module).unwrap();
     encoder.encode().unwrap()

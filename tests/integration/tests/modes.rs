@@ -20,6 +20,7 @@ super::scenarios! {
     accepted_never_acknowledges_early,
     a_full_checkpoint_does_not_wait_for_its_time,
     a_position_ahead_of_the_source_halts,
+    a_version_with_a_position_of_another_history_does_not_take_over,
     a_position_of_its_own_is_skipped_to,
     a_plugin_with_its_own_position_that_was_away_halts,
 }
@@ -160,6 +161,26 @@ async fn a_position_ahead_of_the_source_halts(major: u32) -> Result<()> {
     own(&scene, "lie = \"ahead\"")?;
     scene.create_slot()?;
     expect_end(&mut scene.start()?, 3, &["position_ahead"]).await
+}
+
+async fn a_version_with_a_position_of_another_history_does_not_take_over(major: u32) -> Result<()> {
+    let scene = Scene::new(major).await?;
+    own(&scene, "")?;
+    scene.create_slot()?;
+    let walgate = scene.run().await?;
+    for (round, lie) in [(1, ""), (2, "lie = \"ahead\"")] {
+        own(&scene, lie)?;
+        wait_until(SOON, "the candidate to be told", async || {
+            let candidate = &scene.status(&walgate).await?["plugins"]["own"]["candidate"];
+            Ok(candidate.as_str().is_some_and(|said| said.contains("another history")) != lie.is_empty())
+        })
+        .await?;
+        scene.execute(&format!("INSERT INTO orders VALUES ({round}, 1, 'x')")).await?;
+        scene.wait_lines("own.txt", round).await?;
+        let own = &scene.status(&walgate).await?["plugins"]["own"];
+        ensure!(own["generation"] == 1 && own["state"] == "running", "{own}");
+    }
+    Ok(())
 }
 
 async fn a_position_of_its_own_is_skipped_to(major: u32) -> Result<()> {

@@ -46,22 +46,34 @@ async fn lags_and_blockers_are_told(major: u32) -> Result<()> {
     scene.wait_lines("a.txt", 1).await.map(drop)
 }
 
-/// What ends its sessions leaves the stream alone.
+/// What keeps its sessions out leaves the stream alone.
 async fn the_monitor_does_not_stop_the_pipeline(major: u32) -> Result<()> {
     let scene = Scene::new(major).await?;
     scene.lines_plugin("a")?;
     scene.create_slot()?;
     let mut walgate = scene.run().await?;
-    // Every session of the monitor ends as soon as it is there.
-    let end =
-        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'walgate-monitor'";
+    let load = scene.cluster.client("postgres").await?;
+    wait_until(SOON, "the monitor's first answer", async || {
+        Ok(scene.status(&walgate).await?.pointer("/source/wal_status").is_some_and(Value::is_string))
+    })
+    .await?;
+    // Its session ends, and the server lets no other one in.
+    let sessions = async |allowed: bool| {
+        let sql = format!("ALTER DATABASE postgres ALLOW_CONNECTIONS {allowed}");
+        scene.cluster.execute("template1", &sql).await
+    };
+    sessions(false).await?;
+    load.batch_execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'walgate-monitor'",
+    )
+    .await?;
     wait_until(SOON, "a failure to be told", async || {
-        scene.ask(end).await?;
         Ok(scene.status(&walgate).await?.pointer("/source/monitor_error").is_some_and(Value::is_string))
     })
     .await?;
-    scene.execute("INSERT INTO orders VALUES (1, 1, 'x')").await?;
+    load.batch_execute("INSERT INTO orders VALUES (1, 1, 'x')").await?;
     scene.wait_lines("a.txt", 1).await?;
+    sessions(true).await?;
     wait_until(SOON, "the monitor to be back", async || {
         Ok(scene.status(&walgate).await?.pointer("/source/monitor_error") == Some(&Value::Null))
     })

@@ -17,6 +17,7 @@ super::scenarios! {
     a_bad_candidate_changes_nothing,
     half_a_file_changes_nothing,
     a_version_that_fails_gives_way_to_the_one_before,
+    a_version_that_was_rolled_back_is_tried_again_when_told,
     a_grant_is_changed_without_a_restart,
     a_grant_that_cannot_start_changes_nothing,
     a_plugin_comes_and_goes,
@@ -209,6 +210,23 @@ async fn a_version_that_fails_gives_way_to_the_one_before(major: u32) -> Result<
     let _walgate = scene.run().await?;
     insert(&scene, 6..=6).await?;
     scene.wait_lines("lines.txt", 6).await.map(drop)
+}
+
+async fn a_version_that_was_rolled_back_is_tried_again_when_told(major: u32) -> Result<()> {
+    let scene = Scene::new(major).await?;
+    let manifest = lines_manifest(&scene.path("lines.txt")).replace("on_failure", "backoff_ms = 10\non_failure");
+    scene.plugin_bytes("lines", &output_lines()?, &manifest)?;
+    scene.create_slot()?;
+    let walgate = scene.run().await?;
+    scene.plugin_bytes("lines", &std::fs::read(guest("trap-on-poison")?)?, &manifest)?;
+    wait_generation(&scene, &walgate, 2).await?;
+    scene.execute("INSERT INTO orders VALUES (1, 1, 'poison')").await?;
+    wait_candidate(&scene, &walgate, "rolled-back").await?;
+    scene.wait_lines("lines.txt", 1).await?;
+    scene.cli(&["plugin", "unblock", "lines"])?.expect(0, "a running walgate tries")?;
+    wait_generation(&scene, &walgate, 2).await?;
+    insert(&scene, 2..=2).await?;
+    scene.wait_lines("lines.txt", 2).await.map(drop)
 }
 
 async fn a_grant_is_changed_without_a_restart(major: u32) -> Result<()> {

@@ -4,6 +4,8 @@
 //! runs notices them like any other change. Refuses to know how a version takes over.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
@@ -116,10 +118,16 @@ pub(super) async fn unblock(config: &Config, plugin: &str, printer: Printer) -> 
     known(config, plugin).await?;
     let mut store = connect::state_plain(&config.state).await?;
     store.unblock_generations(&config.slot, plugin).await.map_err(connect::state_failure)?;
-    printer.show(&serde_json::json!({ "plugin": plugin }), || {
-        format!(
-            "versions of {plugin} that were rolled back may run again; touch its plugin.wasm, or start walgate again"
-        )
+    let file = config.plugins.dir.join(plugin).join("plugin.wasm");
+    // A running walgate looks at what changed.
+    let touched = File::open(&file).and_then(|file| file.set_modified(SystemTime::now()));
+    printer.show(&serde_json::json!({ "plugin": plugin, "touched": touched.is_ok() }), || {
+        let next = match &touched {
+            Ok(()) => "a running walgate tries what lies in the directory".to_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => "drop one in".to_owned(),
+            Err(error) => format!("touch {} to have it tried, or start walgate again ({error})", file.display()),
+        };
+        format!("versions of {plugin} that were rolled back may run again; {next}")
     });
     Ok(())
 }

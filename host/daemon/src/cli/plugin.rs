@@ -138,9 +138,10 @@ async fn list(config: &Config, printer: Printer) -> Result<(), Failure> {
         now: None,
     });
     let mut listed: Vec<Listed> = loaded.chain(others).collect();
+    let mut running = super::status::plugins(config.listen).await;
+    listed.iter_mut().for_each(|plugin| plugin.now = running.remove(&plugin.name));
+    listed.extend(running.into_iter().map(|(name, now)| gone(config, name, now)));
     listed.sort_by(|a, b| a.name.cmp(&b.name));
-    let running = super::status::plugins(config.listen).await;
-    listed.iter_mut().for_each(|plugin| plugin.now = running.get(&plugin.name).cloned());
     printer.show(&listed, || {
         if listed.is_empty() {
             return format!("{} has no plugins", config.plugins.dir.display());
@@ -148,6 +149,12 @@ async fn list(config: &Config, printer: Printer) -> Result<(), Failure> {
         listed.iter().map(line).collect()
     });
     Ok(())
+}
+
+/// What runs, and has no files any more.
+fn gone(config: &Config, name: String, now: Now) -> Listed {
+    let cause = format!("it is not in {} any more, see on_missing in its plugin.toml", config.plugins.dir.display());
+    Listed { name, state: "missing", cause: Some(cause), version: None, tables: Vec::new(), now: Some(now) }
 }
 
 fn line(plugin: &Listed) -> String {

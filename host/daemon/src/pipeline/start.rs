@@ -299,6 +299,7 @@ impl Start<'_> {
             context,
             reached: cursor,
             answered: None,
+            source_end: self.source_end,
             board: board.clone(),
         };
         let own = lane.open_first().await?;

@@ -80,13 +80,13 @@ impl Swaps {
                     continue;
                 }
             };
+            if let Err(cause) = self.allowed(&change).await {
+                let _ = answer.send(Err(cause));
+                continue;
+            }
             let loaded = match change {
                 Change::Enters(loaded) if self.fits(&loaded) => loaded,
                 change => {
-                    if let Some(cause) = self.refused(&change).await {
-                        let _ = answer.send(Err(cause));
-                        continue;
-                    }
                     // A start gives up on a source that is away, where a stream that is lost waits for it.
                     if !self.streams(&mut stop).await {
                         return;
@@ -131,21 +131,18 @@ impl Swaps {
             && outside(&now.manifest) == outside(&next.manifest)
     }
 
-    /// Why a turn would be for nothing.
-    async fn refused(&self, change: &Change) -> Option<String> {
-        let Change::Enters(next) = change else { return None };
-        let asked = async {
-            let mut store = self.store().await.map_err(|failure| failure.message)?;
-            blocked(&mut store, &self.pipeline, next).await.map_err(|error| chain(&error))
-        };
-        asked.await.unwrap_or_else(Some)
+    /// Fails with why a change would be for nothing.
+    async fn allowed(&self, change: &Change) -> Result<(), String> {
+        let Change::Enters(next) = change else { return Ok(()) };
+        let mut store = self.store().await.map_err(|failure| failure.message)?;
+        match blocked(&mut store, &self.pipeline, next).await.map_err(|error| chain(&error))? {
+            Some(cause) => Err(cause),
+            None => Ok(()),
+        }
     }
 
     async fn swap(&mut self, next: Loaded, before: &mut BTreeMap<String, Loaded>) -> Result<u64, String> {
         let mut store = self.store().await.map_err(|failure| failure.message)?;
-        if let Some(cause) = blocked(&mut store, &self.pipeline, &next).await.map_err(|error| chain(&error))? {
-            return Err(cause);
-        }
         let version = next.description.version.clone();
         let entered = store.enter_generation(&self.pipeline, &next.name, &next.fingerprint, &version).await;
         let number = entered.map_err(|error| chain(&error))?;

@@ -27,16 +27,22 @@ impl Kept {
         Self { folder: cache.join(FOLDER).join(plugin) }
     }
 
-    /// Keeps a copy. The newest stay.
+    /// Keeps a copy. The newest stay. A version that is known already takes the signature that it has by now.
     pub(super) fn keep(&self, fingerprint: &str, wasm: &[u8], manifest: &str, signature: &Path) -> io::Result<()> {
         let copy = self.folder.join(fingerprint);
+        let half = self.folder.join(format!("{fingerprint}.tmp"));
         if copy.is_dir() {
+            if signature.exists() {
+                fs::copy(signature, &half)?;
+                fs::rename(&half, copy.join(SIGNATURE))?;
+            }
             return Ok(());
         }
-        let half = self.folder.join(format!("{fingerprint}.tmp"));
         // Left by a process that ended in the middle.
         if half.is_dir() {
             fs::remove_dir_all(&half)?;
+        } else if half.exists() {
+            fs::remove_file(&half)?;
         }
         fs::create_dir_all(&half)?;
         for (file, bytes) in FILES.iter().zip([wasm, manifest.as_bytes()]) {
@@ -105,5 +111,22 @@ mod tests {
         assert_eq!(fs::read(dir.join("plugin.wasm")).unwrap(), b"wasm");
         assert_eq!(fs::read(dir.join(SIGNATURE)).unwrap(), b"signature");
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn a_version_that_is_signed_later_keeps_its_signature() {
+        let root = tempfile::tempdir().unwrap();
+        let (kept, signature) = (Kept::of(root.path(), "mirror"), root.path().join("any.minisig"));
+        kept.keep("one", b"wasm", "toml", &signature).unwrap();
+        let dir = root.path().join("plugins/mirror");
+        kept.restore("one", &dir).unwrap();
+        assert!(!dir.join(SIGNATURE).exists());
+        for words in ["signature", "another"] {
+            fs::write(&signature, words).unwrap();
+            kept.keep("one", b"wasm", "toml", &signature).unwrap();
+            kept.restore("one", &dir).unwrap();
+            assert_eq!(fs::read_to_string(dir.join(SIGNATURE)).unwrap(), words);
+        }
+        assert_eq!(kept.fingerprints().len(), 1);
     }
 }

@@ -71,6 +71,9 @@ impl Work {
         if let Some(detail) = self.set_back(position) {
             return Err(Stop::Plugin { class: HaltClass::DataGapPlugin, detail });
         }
+        if let Some(detail) = self.ahead(position) {
+            return Err(Stop::Plugin { class: HaltClass::PositionAhead, detail });
+        }
         for relation in self.told.values() {
             match self.lane.worker.relation_changed(relation, None).await {
                 Ok(Verdict::Accept) => {}
@@ -100,6 +103,16 @@ impl Work {
             "{lost}, but it said that everything up to {} is durable: the sink was set back or lost data. Restore it, then start \
              walgate again; what the source still has is delivered again from the position that it answers then",
             last.end
+        ))
+    }
+
+    /// A sink cannot have what was handed to nobody: what lies before such a position would be left out in silence.
+    fn ahead(&self, position: Option<Cursor>) -> Option<String> {
+        let position = position.filter(|position| place(*position) > self.handed)?;
+        Some(format!(
+            "its sink answers that it has everything up to {}, which was never delivered: the position is of another history. Let \
+             it write to the sink of this pipeline, or give it an empty one",
+            position.end
         ))
     }
 

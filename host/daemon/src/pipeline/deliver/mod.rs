@@ -276,6 +276,8 @@ pub(crate) struct Lane {
     pub(crate) reached: Cursor,
     /// What its sink answered at the first open.
     pub(crate) answered: Option<Cursor>,
+    /// How far the source had written at the start of the pipeline.
+    pub(crate) source_end: Lsn,
     pub(crate) board: Board,
 }
 

@@ -46,6 +46,8 @@ pub(super) struct Work {
     pub(super) told_kept: Cell<usize>,
     /// What a sink that keeps its own position said it has, or was given since.
     pub(super) last_own: Option<Cursor>,
+    /// The furthest place that its sink can know of.
+    pub(super) handed: (Lsn, u32),
     /// The generation before, while the one at work is on probation.
     pub(super) fallback: Option<Fallback>,
 }
@@ -71,6 +73,8 @@ impl Work {
     pub(super) fn new(lane: Lane, channels: Channels) -> Self {
         let (settled_sender, settled) = mpsc::unbounded_channel();
         let last_own = lane.answered;
+        // Another process may have handed it what this one has not yet read.
+        let handed = place(Cursor::at(lane.source_end));
         Self {
             lane,
             channels,
@@ -88,6 +92,7 @@ impl Work {
             settled_sender,
             told_kept: Cell::new(0),
             last_own,
+            handed,
             fallback: None,
         }
     }
@@ -241,6 +246,7 @@ impl Work {
                 }
                 Ok(_) => {
                     batch.attempt = first_attempt + attempts.made();
+                    self.handed = self.handed.max(place(own.unwrap_or(batch.reaches)));
                     walgate_failpoint::hit("deliver.before_call");
                     let delivery = self.lane.worker.deliver(batch).await;
                     walgate_failpoint::hit("deliver.after_call");

@@ -1,7 +1,6 @@
 //! Speaks contract 0.1.0: moves the host's types across, and checks every answer.
 //!
-//! Holds: the translation both ways. Refuses to know instances, deadlines and traps (see `instance.rs`). Another version
-//! of the contract gets a file of its own beside this one.
+//! Holds: the calls, and the translation both ways. Refuses to know deadlines and traps (see `instance.rs`).
 //!
 //! A batch is lent, not copied: its buffers move into the generated types for the call and move back after it, so the
 //! host reuses them and the only copy is the one into guest memory.
@@ -12,12 +11,19 @@ use walgate_core::batch::{Batch, Column, Group, LogicalMessage, Operation, Trans
 use walgate_core::grant::{Operations, TableRequest};
 use walgate_core::relation::{ProjectedColumn, ProjectedRelation};
 use walgate_core::{Cursor, Lsn};
+use wasmtime::Store;
+use wasmtime::component::{Component, HasSelf, Linker};
 
+use super::{Answer, Speak};
+pub(crate) use crate::bindings::v0_1::{SinkPlugin as Guest, SinkPluginPre};
 use crate::bindings::v0_1::exports::walgate::cdc::sink as wit_sink;
 use crate::bindings::v0_1::walgate::cdc::{change as wit, outcome as wit_outcome};
+use crate::capability::HostState;
 use crate::description::Description;
 use crate::manifest::{Diagnostics, Policy};
-use crate::outcome::{Disposition, Failure, Garbage, OpenContext, Receipt, Rejection, Verdict, checked_code};
+use crate::outcome::{
+    CallError, Disposition, Failure, Garbage, OpenContext, Receipt, Rejection, Verdict, checked_code,
+};
 
 /// Longest pause a plugin may ask for. Longer than this it should halt, so that a person sees it.
 const MAX_RETRY_AFTER_MS: u32 = 300_000;
@@ -32,7 +38,57 @@ const MAX_SCHEMA_BYTES: usize = 64 << 10;
 /// Bytes of guest text kept in a failure, under `guest-text` only.
 const MAX_MESSAGE_BYTES: usize = 4 << 10;
 
-pub(crate) fn context(context: &OpenContext, policy: &Policy) -> wit_sink::Context {
+/// A component of this version, linked.
+pub(crate) type Linked = SinkPluginPre<HostState>;
+
+pub(crate) fn link(mut linker: Linker<HostState>, component: &Component) -> wasmtime::Result<Linked> {
+    Guest::add_to_linker::<HostState, HasSelf<HostState>>(&mut linker, |host| host)?;
+    SinkPluginPre::new(linker.instantiate_pre(component)?)
+}
+
+impl Speak for Guest {
+    async fn describe(&self, store: &mut Store<HostState>) -> Answer<Description> {
+        let answer = self.walgate_cdc_sink().call_describe(store).await?;
+        Ok(description(answer).map_err(CallError::Garbage))
+    }
+
+    async fn open(&self, store: &mut Store<HostState>, told: &OpenContext, policy: &Policy) -> Answer<Option<Cursor>> {
+        let answer = self.walgate_cdc_sink().call_open(store, &context(told, policy)).await?;
+        Ok(accepted(answer, policy).and_then(|position| cursor(position).map_err(CallError::Garbage)))
+    }
+
+    async fn relation_changed(
+        &self,
+        store: &mut Store<HostState>,
+        current: &ProjectedRelation,
+        previous: Option<&ProjectedRelation>,
+        policy: &Policy,
+    ) -> Answer<Verdict> {
+        let (current, previous) = (relation(current), previous.map(relation));
+        let answer = self.walgate_cdc_sink().call_relation_changed(store, &current, previous.as_ref()).await?;
+        Ok(accepted(answer, policy).map(verdict))
+    }
+
+    async fn deliver(&self, store: &mut Store<HostState>, batch: &mut Batch, policy: &Policy) -> Answer<Receipt> {
+        let loan = Loan::of(batch);
+        let answer = self.walgate_cdc_sink().call_deliver(store, &loan.lent).await?;
+        Ok(accepted(answer, policy).and_then(|told| receipt(told, &loan.lent).map_err(CallError::Garbage)))
+    }
+
+    async fn flush(&self, store: &mut Store<HostState>, policy: &Policy) -> Answer<()> {
+        Ok(accepted(self.walgate_cdc_sink().call_flush(store).await?, policy))
+    }
+
+    async fn close(&self, store: &mut Store<HostState>) -> Answer<()> {
+        self.walgate_cdc_sink().call_close(store).await.map(Ok)
+    }
+}
+
+fn accepted<T>(answer: Result<T, wit_outcome::Failure>, policy: &Policy) -> Result<T, CallError> {
+    answer.map_err(|told| CallError::Refused(failure(told, policy)))
+}
+
+fn context(context: &OpenContext, policy: &Policy) -> wit_sink::Context {
     wit_sink::Context {
         plugin: context.plugin.clone(),
         generation: context.generation,
@@ -43,7 +99,7 @@ pub(crate) fn context(context: &OpenContext, policy: &Policy) -> wit_sink::Conte
     }
 }
 
-pub(crate) fn relation(relation: &ProjectedRelation) -> wit::Relation {
+fn relation(relation: &ProjectedRelation) -> wit::Relation {
     wit::Relation {
         id: relation.id,
         namespace: relation.namespace.clone(),
@@ -68,9 +124,27 @@ fn column_info(column: &ProjectedColumn) -> wit::ColumnInfo {
     }
 }
 
-/// Moves the buffers of a batch into the form the guest is called with. `batch` keeps its shape, with empty buffers,
-/// until [`give_back`].
-pub(crate) fn lend(batch: &mut Batch) -> wit::Batch {
+/// A batch in the form the guest is called with. It takes its buffers back however the call ends.
+struct Loan<'a> {
+    batch: &'a mut Batch,
+    lent: wit::Batch,
+}
+
+impl<'a> Loan<'a> {
+    fn of(batch: &'a mut Batch) -> Self {
+        let lent = lend(batch);
+        Self { batch, lent }
+    }
+}
+
+impl Drop for Loan<'_> {
+    fn drop(&mut self) {
+        give_back(self.batch, &mut self.lent);
+    }
+}
+
+/// Moves the buffers of a batch. `batch` keeps its shape, with empty buffers, until [`give_back`].
+fn lend(batch: &mut Batch) -> wit::Batch {
     wit::Batch {
         id: std::mem::take(&mut batch.id),
         attempt: batch.attempt,
@@ -82,14 +156,15 @@ pub(crate) fn lend(batch: &mut Batch) -> wit::Batch {
 }
 
 /// Moves the buffers back to where [`lend`] took them from.
-pub(crate) fn give_back(batch: &mut Batch, lent: wit::Batch) {
-    batch.id = lent.id;
-    for (group, lent) in batch.groups.iter_mut().zip(lent.groups) {
+fn give_back(batch: &mut Batch, lent: &mut wit::Batch) {
+    use std::mem::take;
+    batch.id = take(&mut lent.id);
+    for (group, lent) in batch.groups.iter_mut().zip(lent.groups.drain(..)) {
         group.ordinals = lent.ordinals;
         give_back_columns(&mut group.after, lent.after);
         give_back_columns(&mut group.before, lent.before);
     }
-    for (message, lent) in batch.messages.iter_mut().zip(lent.messages) {
+    for (message, lent) in batch.messages.iter_mut().zip(lent.messages.drain(..)) {
         message.prefix = lent.prefix;
         message.content = lent.content;
     }
@@ -180,7 +255,7 @@ fn give_back_columns(columns: &mut [Column], lent: Vec<wit::Column>) {
     }
 }
 
-pub(crate) fn cursor(position: Option<wit::Position>) -> Result<Option<Cursor>, Garbage> {
+fn cursor(position: Option<wit::Position>) -> Result<Option<Cursor>, Garbage> {
     let Some(position) = position else { return Ok(None) };
     let (end, commit) = (Lsn::new(position.end_lsn), Lsn::new(position.commit_lsn));
     let between = position.ordinal == 0 && commit.is_zero();
@@ -194,7 +269,7 @@ pub(crate) fn cursor(position: Option<wit::Position>) -> Result<Option<Cursor>, 
     }
 }
 
-pub(crate) fn verdict(verdict: wit_sink::Verdict) -> Verdict {
+fn verdict(verdict: wit_sink::Verdict) -> Verdict {
     match verdict {
         wit_sink::Verdict::Accept => Verdict::Accept,
         wit_sink::Verdict::Resync => Verdict::Resync,
@@ -202,7 +277,7 @@ pub(crate) fn verdict(verdict: wit_sink::Verdict) -> Verdict {
     }
 }
 
-pub(crate) fn failure(failure: wit_outcome::Failure, policy: &Policy) -> Failure {
+fn failure(failure: wit_outcome::Failure, policy: &Policy) -> Failure {
     let keep = policy.diagnostics == Diagnostics::GuestText;
     Failure {
         disposition: match failure.disposition {
@@ -223,7 +298,7 @@ fn shortened(mut text: String) -> String {
 }
 
 /// A receipt whose rejections name changes that `batch` has, each once.
-pub(crate) fn receipt(receipt: wit_outcome::Receipt, batch: &wit::Batch) -> Result<Receipt, Garbage> {
+fn receipt(receipt: wit_outcome::Receipt, batch: &wit::Batch) -> Result<Receipt, Garbage> {
     let mut seen = BTreeSet::new();
     for rejection in &receipt.rejected {
         if !has(batch, rejection.ordinal) {
@@ -248,7 +323,7 @@ fn has(batch: &wit::Batch, ordinal: u32) -> bool {
         || batch.messages.iter().any(|message| message.ordinal == ordinal)
 }
 
-pub(crate) fn description(asked: wit_sink::Description) -> Result<Description, Garbage> {
+fn description(asked: wit_sink::Description) -> Result<Description, Garbage> {
     let bounds = [
         ("tables", asked.tables.len(), MAX_TABLES),
         ("capabilities", asked.capabilities.len(), MAX_CAPABILITIES),
