@@ -171,8 +171,7 @@ impl Body for GuestBody {
         let http = self.http.clone().filter(|_| capabilities.http);
         let state = std::mem::take(&mut context.state);
         self.instance = Some(self.instantiate(Grants { capabilities, state, http })?);
-        let answer =
-            self.call(Phase::Open, async |guest, store, policy| guest.open(store, &context, policy).await);
+        let answer = self.call(Phase::Open, async |guest, store, policy| guest.open(store, &context, policy).await);
         if answer.is_err() {
             self.abandon();
         }
@@ -191,8 +190,7 @@ impl Body for GuestBody {
 
     fn deliver(&mut self, batch: &mut Batch) -> Result<(Receipt, Staged), CallError> {
         tracing::debug!(plugin = self.policy.plugin, rows = batch.rows, to = %batch.reaches.end, "plugin called");
-        let answer =
-            self.call(Phase::Deliver, async |guest, store, policy| guest.deliver(store, batch, policy).await);
+        let answer = self.call(Phase::Deliver, async |guest, store, policy| guest.deliver(store, batch, policy).await);
         self.wear_down();
         Ok((answer?, self.staged()))
     }

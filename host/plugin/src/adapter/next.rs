@@ -59,7 +59,7 @@ impl Speak for Guest {
             .iter()
             .map(|one| wit::Transaction { commit_lsn: one.commit.get(), end_lsn: one.end.get() })
             .collect();
-        let answer = self.walgate_cdc_sink().call_deliver(store, &batch.id, &transactions, batch.rows).await?;
+        let answer = self.walgate_cdc_sink().call_deliver(store, &batch.id, &transactions, batch.rows as u64).await?;
         Ok(accepted(answer).map(|receipt| Receipt { durable: receipt == wit::Receipt::Durable, rejected: Vec::new() }))
     }
 

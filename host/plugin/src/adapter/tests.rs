@@ -49,7 +49,7 @@ fn start(engine: &Engine, bytes: &[u8]) -> (ContractVersion, Worker) {
     (version, Worker::start(component, manifest.policy("test")).unwrap())
 }
 
-fn batch(rows: u64) -> Batch {
+fn batch(rows: usize) -> Batch {
     let transaction = Transaction {
         xid: 1,
         commit: Lsn::new(10),
@@ -96,7 +96,8 @@ fn one_version_is_not_taken_for_another() {
     let load = |bytes: &[u8]| Component::from_bytes(&engine, Path::new("plugin.wasm"), bytes).err().unwrap();
     let component = |text: &str| wat::parse_str(format!("(component {text})")).unwrap();
     // An import of the other version, before anything is compiled.
-    for (own, import) in [("0.1.0", "metrics@0.2.0-next"), ("0.2.0-next", "metrics@0.1.0"), ("0.2.0-next", "log@0.2.0-next")]
+    for (own, import) in
+        [("0.1.0", "metrics@0.2.0-next"), ("0.2.0-next", "metrics@0.1.0"), ("0.2.0-next", "log@0.2.0-next")]
     {
         let text = format!(
             "(import \"walgate:host/{import}\" (instance)) (instance $i) (export \"walgate:cdc/sink@{own}\" (instance $i))"

@@ -15,9 +15,9 @@ use wasmtime::Store;
 use wasmtime::component::{Component, HasSelf, Linker};
 
 use super::{Answer, Speak};
-pub(crate) use crate::bindings::v0_1::{SinkPlugin as Guest, SinkPluginPre};
 use crate::bindings::v0_1::exports::walgate::cdc::sink as wit_sink;
 use crate::bindings::v0_1::walgate::cdc::{change as wit, outcome as wit_outcome};
+pub(crate) use crate::bindings::v0_1::{SinkPlugin as Guest, SinkPluginPre};
 use crate::capability::HostState;
 use crate::description::Description;
 use crate::manifest::{Diagnostics, Policy};
@@ -381,5 +381,5 @@ fn name(what: &str, text: &str) -> Result<(), Garbage> {
 }
 
 #[cfg(test)]
-#[path = "adapter_v0_1_tests.rs"]
+#[path = "v0_1_tests.rs"]
 mod tests;

@@ -55,11 +55,11 @@ fn a_lent_batch_comes_back_in_the_same_buffers() {
         _ => panic!("not text"),
     };
     let before = buffer(&lent_out);
-    let lent = lend(&mut lent_out);
+    let mut lent = lend(&mut lent_out);
     assert_eq!(lent.groups[0].after.len(), 12);
     assert_eq!(lent.transactions[0].end_lsn, 20);
     assert!(lent_out.groups[0].ordinals.is_empty() && lent_out.id.is_empty());
-    give_back(&mut lent_out, lent);
+    give_back(&mut lent_out, &mut lent);
     assert_eq!(lent_out, batch());
     assert_eq!(buffer(&lent_out), before, "the bytes were copied");
 }
