@@ -348,6 +348,21 @@ impl Board {
         });
     }
 
+    /// The files of a plugin that does not run are gone. It is no more, but for one that the source keeps log for: that
+    /// ends with the process, so that a folder which is away by mistake costs nothing.
+    pub(crate) fn gone(&self, name: &str) {
+        self.write(|status| match status.plugins.get_mut(name) {
+            Some(held) if held.required && !held.cursor_lsn.is_zero() => {
+                held.cause = Some(
+                    "its files are gone, and the source keeps its log until walgate is started again; put them back, or \
+                     start walgate again to let go of it"
+                        .to_owned(),
+                );
+            }
+            _ => drop(status.plugins.remove(name)),
+        });
+    }
+
     /// A retry worked: the plugin runs again, unless it was parked or stopped meanwhile.
     pub(crate) fn recovered(&self, name: &str) {
         self.plugin(name, |plugin| {

@@ -8,7 +8,6 @@
 //! Read next: `scene.rs` (the life of a pipeline), `blow.rs` (what is done to it), `judge.rs` (what is proved).
 
 mod blow;
-mod disk;
 mod failpoints;
 mod judge;
 mod ledger;

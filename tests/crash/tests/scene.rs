@@ -17,9 +17,8 @@ use rand::Rng as _;
 use rand::rngs::StdRng;
 use tempfile::TempDir;
 use tokio_postgres::{Client, Row};
-use walgate_harness::{Cluster, Walgate, failpoints_bin, free_port, guest, wait_until};
+use walgate_harness::{Cluster, Disk, Walgate, failpoints_bin, free_port, guest, wait_until};
 
-use crate::disk::Disk;
 use crate::judge::{Found, judge};
 use crate::ledger::{self, Cursor, Life};
 use crate::load::{Load, TABLES};
@@ -32,6 +31,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// The exit code of a process that found something it depends on away.
 pub(crate) const UNAVAILABLE: i32 = 4;
 const HALTED: i32 = 3;
+/// Room for the ledger of one scene.
+const DISK: &str = "48m";
 /// The process that a scene keeps running itself.
 const FIRST: &str = "walgate";
 
@@ -88,7 +89,7 @@ impl Scene {
         let dir = tempfile::Builder::new().prefix("wg-crash-").tempdir()?;
         fs::create_dir_all(dir.path().join("plugins/ledger"))?;
         fs::create_dir(dir.path().join("disk"))?;
-        let disk = if mode == Mode::Transactional { Disk::mount(&dir.path().join("disk"))? } else { None };
+        let disk = if mode == Mode::Transactional { Disk::mount(&dir.path().join("disk"), DISK)? } else { None };
         let load = Load::new(&source, seed).await;
         let (starts, walgate) = (Vec::new(), None);
         let scene = Self { mode, load, walgate, source, state, far, starts, ended_as_asked: true, disk, dir };

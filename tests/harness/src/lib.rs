@@ -1,7 +1,7 @@
 //! Throwaway Postgres clusters and walgate processes, for tests, the demo and the benchmark.
 //!
 //! Holds: a cluster that cleans up after itself ([`Cluster`]), the real binary as a child process ([`Walgate`]),
-//! waits with deadlines ([`wait_until`]), an HTTP server that misbehaves when told to ([`WebServer`]),
+//! waits with deadlines ([`wait_until`]), a disk that is full ([`Disk`]), an HTTP server that misbehaves when told to ([`WebServer`]),
 //! a search for what must be nowhere ([`Needles`]),
 //! random changes and grants with values that are known wherever they turn up ([`canaries`]), and where built things lie ([`cache_root`], [`guest`], [`walgate_bin`]).
 //! Never knows: what walgate does with any of it; no crate of ours is a dependency.
@@ -23,6 +23,7 @@ mod account;
 pub mod canaries;
 mod child;
 mod cluster;
+mod disk;
 mod guard;
 mod http;
 mod needles;
@@ -35,6 +36,7 @@ mod walgate;
 mod web;
 
 pub use cluster::{Builder, Cluster};
+pub use disk::Disk;
 pub use http::{Response, request};
 pub use needles::Needles;
 pub use places::{cache_root, failpoints_bin, free_port, guest, majors, postgres_bin, target_dir, walgate_bin};

@@ -4,7 +4,7 @@
 //! delivery appends: nothing can hide there. Never knows: failpoints inside walgate.
 
 use anyhow::{Result, ensure};
-use walgate_harness::{Cluster, wait_until};
+use walgate_harness::{Cluster, Disk, wait_until};
 
 use super::scene::{SOON, Scene, expect_end, lines_manifest};
 
@@ -110,32 +110,17 @@ async fn state_database_away_for_good(major: u32) -> Result<()> {
 /// A file system of 256 KiB holds about 10,000 lines; the rest fits after a file that is in the way is removed.
 async fn disk_full_while_writing_an_output(major: u32) -> Result<()> {
     let scene = Scene::new(major).await?;
-    let disk = scene.path("disk");
-    std::fs::create_dir(&disk)?;
-    let mount = std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(&disk).status();
-    if !mount.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: a small file system can only be mounted by root");
-        return Ok(());
-    }
-    let _unmount = Unmount(disk.clone());
-    std::fs::write(disk.join("in-the-way"), vec![0; 960 << 10])?;
-    scene.plugin("lines", "output-lines", &lines_manifest(&disk.join("lines.txt")))?;
+    let Some(disk) = Disk::mount(&scene.path("disk"), "1m")? else { return Ok(()) };
+    disk.leave(64 << 10)?;
+    scene.plugin("lines", "output-lines", &lines_manifest(&scene.path("disk/lines.txt")))?;
     scene.create_slot()?;
     let mut walgate = scene.run().await?;
     scene.execute(ROWS).await?;
     let file = "disk/lines.txt";
     expect_end(&mut walgate, 3, &["output", "lines.txt", "No space left"]).await?;
-    std::fs::remove_file(disk.join("in-the-way"))?;
+    disk.empty()?;
     let _walgate = scene.run().await?;
     scene.wait_lines(file, 5_000).await.map(drop)
-}
-
-struct Unmount(std::path::PathBuf);
-
-impl Drop for Unmount {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
-    }
 }
 
 async fn an_output_cut_by_someone_else(major: u32) -> Result<()> {

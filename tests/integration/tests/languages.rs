@@ -19,6 +19,7 @@ use tempfile::TempDir;
 use walgate_harness::{Walgate, cpu_time, guest, majors, wait_for, wait_until, walgate_bin};
 
 use super::scene::{SOON, Scene, shop_manifest};
+use super::swaps::another;
 
 super::scenarios! {
     python_counts_exactly_what_is_granted,
@@ -30,6 +31,7 @@ super::scenarios! {
     python_compiles_once_and_beside_the_stream,
     javascript_compiles_once_and_beside_the_stream,
     rust_python_and_javascript_take_turns_under_load,
+    a_component_that_is_replaced_while_it_compiles_never_runs,
 }
 
 const PYTHON: &str = "counter-python";
@@ -360,4 +362,30 @@ async fn rust_python_and_javascript_take_turns_under_load(major: u32) -> Result<
     let _walgate = scene.run().await?;
     insert(&scene, rows + 1).await?;
     wait_kept(&scene, rows + 1).await
+}
+
+async fn a_component_that_is_replaced_while_it_compiles_never_runs(major: u32) -> Result<()> {
+    if !is_first(major) {
+        return Ok(());
+    }
+    let scene = Scene::new(major).await?;
+    scene.plugin("counter", "state-counter", &manifest())?;
+    scene.create_slot()?;
+    let walgate = scene.run().await?;
+    insert(&scene, 1).await?;
+    scene.plugin("counter", PYTHON, &manifest())?;
+    wait_until(SOON, "a candidate that compiles", async || {
+        Ok(plugin(&scene, &walgate).await?["candidate"] == "compiling")
+    })
+    .await?;
+    scene.plugin_bytes("counter", &another(&fs::read(guest("state-counter")?)?, "sooner"), &manifest())?;
+    wait_until(COMPILED, "the one that replaced it", async || Ok(plugin(&scene, &walgate).await?["generation"] == 2))
+        .await?;
+    let listed = scene.cli(&["--json", "plugin", "generations", "counter"])?;
+    let listed: Value = serde_json::from_str(&listed.stdout()).with_context(|| listed.all())?;
+    ensure!(listed.as_array().is_some_and(|all| all.len() == 2 && all[1]["present"] == true), "{listed}");
+    insert(&scene, 2).await?;
+    wait_kept(&scene, 2).await?;
+    ensure!(walgate.get("/metrics").await?.body.contains("walgate_swaps_total{plugin=\"counter\"} 1\n"));
+    Ok(())
 }

@@ -7,6 +7,7 @@
 mod bad_plugins;
 mod bad_start;
 mod dead_letters;
+mod directory;
 mod faults;
 mod grants;
 mod holding;

@@ -26,6 +26,7 @@ pub(crate) struct Scene {
     pub(crate) dir: TempDir,
     pub(crate) api: SocketAddr,
     source: String,
+    plugins: String,
     extra: String,
 }
 
@@ -48,7 +49,7 @@ impl Scene {
         let api = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let source =
             format!("[source]\nurl = \"{}\"\nslot = \"walgate\"\npublications = [\"shop\"]\n", cluster.url("postgres"));
-        let scene = Self { cluster, dir, api, source, extra: String::new() };
+        let scene = Self { cluster, dir, api, source, plugins: String::new(), extra: String::new() };
         scene.write_config()?;
         Ok(scene)
     }
@@ -65,10 +66,16 @@ impl Scene {
         self.write_config()
     }
 
+    /// Adds keys to the section of plugins.
+    pub(crate) fn plugins(&mut self, keys: &str) -> Result<()> {
+        keys.clone_into(&mut self.plugins);
+        self.write_config()
+    }
+
     fn write_config(&self) -> Result<()> {
         let text = format!(
-            "{}\n[plugins]\ndir = \"plugins\"\ncache_dir = \"cache\"\n[api]\nlisten = \"{}\"\n{}",
-            self.source, self.api, self.extra
+            "{}\n[plugins]\ndir = \"plugins\"\ncache_dir = \"cache\"\n{}\n[api]\nlisten = \"{}\"\n{}",
+            self.source, self.plugins, self.api, self.extra
         );
         Ok(std::fs::write(self.config(), text)?)
     }

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use walgate_harness::{Walgate, guest, wait_until};
 
-use super::scene::{SOON, Scene, lines_manifest};
+use super::scene::{SOON, Scene, lines_manifest, shop_manifest};
 
 super::scenarios! {
     a_new_version_takes_over_under_load,
@@ -18,15 +18,17 @@ super::scenarios! {
     half_a_file_changes_nothing,
     a_version_that_fails_gives_way_to_the_one_before,
     a_version_that_was_rolled_back_is_tried_again_when_told,
+    the_version_before_goes_on_from_the_state_of_the_next,
     a_grant_is_changed_without_a_restart,
     a_grant_that_cannot_start_changes_nothing,
+    several_change_at_once_under_load,
     a_plugin_comes_and_goes,
     an_operator_goes_back,
     a_plugin_that_cannot_go_on_is_mended_while_it_tries,
 }
 
 /// The same component under another digest: a custom section more.
-fn another(component: &[u8], name: &str) -> Vec<u8> {
+pub(crate) fn another(component: &[u8], name: &str) -> Vec<u8> {
     let mut bytes = component.to_vec();
     let length = u8::try_from(name.len()).unwrap_or(100);
     bytes.extend([0, length + 1, length]);
@@ -227,6 +229,73 @@ async fn a_version_that_was_rolled_back_is_tried_again_when_told(major: u32) -> 
     wait_generation(&scene, &walgate, 2).await?;
     insert(&scene, 2..=2).await?;
     scene.wait_lines("lines.txt", 2).await.map(drop)
+}
+
+/// State belongs to the plugin and not to a version of it, so going back loses no count and counts nothing twice.
+async fn the_version_before_goes_on_from_the_state_of_the_next(major: u32) -> Result<()> {
+    let scene = Scene::new(major).await?;
+    let manifest = format!("{}[grant]\ncapabilities = [\"metrics\", \"state\"]\n", shop_manifest("halt", 5));
+    let counter = std::fs::read(guest("state-counter")?)?;
+    scene.plugin_bytes("lines", &counter, &manifest)?;
+    scene.create_slot()?;
+    let walgate = scene.run().await?;
+    let count = async |rows: u32| {
+        let kept =
+            "SELECT convert_from(value, 'UTF8') FROM walgate.plugin_state WHERE plugin = 'lines' AND key = 'rows'";
+        wait_until(SOON, &format!("{rows} rows in the state"), async || Ok(scene.ask(kept).await? == rows.to_string()))
+            .await
+    };
+    insert(&scene, 1..=10).await?;
+    count(10).await?;
+    scene.plugin_bytes("lines", &another(&counter, "next"), &manifest)?;
+    wait_generation(&scene, &walgate, 2).await?;
+    insert(&scene, 11..=30).await?;
+    count(30).await?;
+    scene.cli(&["plugin", "rollback", "lines"])?.expect(0, "generation 1")?;
+    wait_generation(&scene, &walgate, 1).await?;
+    insert(&scene, 31..=40).await?;
+    count(40).await
+}
+
+/// One changes its code, one its grant, one comes and one goes: each within its own time, while rows come in.
+async fn several_change_at_once_under_load(major: u32) -> Result<()> {
+    let scene = Scene::new(major).await?;
+    let goes = lines_manifest(&scene.path("goes.txt")).replace("[plugin]", "[plugin]\non_missing = \"stop\"");
+    for name in ["lines", "grant"] {
+        scene.lines_plugin(name)?;
+    }
+    scene.plugin_bytes("goes", &output_lines()?, &goes)?;
+    scene.create_slot()?;
+    let walgate = scene.run().await?;
+    let changes = async {
+        scene.plugin_bytes("lines", &another(&output_lines()?, "code"), &lines_manifest(&scene.path("lines.txt")))?;
+        let wider =
+            lines_manifest(&scene.path("grant.txt")).replace("[\"id\", \"name\"]", "[\"id\", \"name\", \"email\"]");
+        scene.plugin_bytes("grant", &output_lines()?, &wider)?;
+        scene.lines_plugin("comes")?;
+        std::fs::remove_dir_all(scene.path("plugins/goes"))?;
+        wait_until(SOON, "all of it", async || {
+            let plugins = scene.status(&walgate).await?["plugins"].clone();
+            let second = |name: &str| plugins[name]["generation"] == 2;
+            Ok(second("lines")
+                && second("grant")
+                && plugins["comes"]["generation"] == 1
+                && plugins["goes"]["state"] == "stopped")
+        })
+        .await
+    };
+    let (loaded, changed) = tokio::join!(insert(&scene, 1..=300), changes);
+    loaded?;
+    changed?;
+    for name in ["lines.txt", "grant.txt"] {
+        let lines = scene.wait_lines(name, 300).await?;
+        let different: std::collections::BTreeSet<&String> = lines.iter().collect();
+        ensure!(different.len() == 300, "{name} has lines twice");
+    }
+    insert(&scene, 301..=301).await?;
+    let came = scene.lines("comes.txt").len();
+    wait_until(SOON, "a row of the one that came", async || Ok(scene.lines("comes.txt").len() > came)).await?;
+    scene.wait_confirmed().await
 }
 
 async fn a_grant_is_changed_without_a_restart(major: u32) -> Result<()> {

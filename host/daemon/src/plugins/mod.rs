@@ -1,9 +1,10 @@
 //! From the plugin directory to workers that can be opened.
 //!
 //! Holds: what a plugin is before it runs, and what plugins counted. Refuses to know delivery.
-//! Read next: `load.rs`, `kept.rs`, `watch.rs`, then [`crate::pipeline`].
+//! Read next: `load.rs`, `kept.rs`, `watch.rs`, `listen.rs`, then [`crate::pipeline`].
 
 mod kept;
+mod listen;
 mod load;
 mod watch;
 

@@ -11,12 +11,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use notify::{RecursiveMode, Watcher as _};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use walgate_plugin::{Found, FoundState, signature_of};
 
-use super::{Candidate, Change, Loader, NotRunning, Plugins, Workers};
+use super::listen::Ear;
+use super::{Candidate, Change, Loaded, Loader, NotRunning, Plugins, Workers};
 use crate::config::{Config, Watching};
+use crate::exit::chain;
 use crate::status::Board;
 use crate::telemetry::events;
 
@@ -65,7 +66,7 @@ impl Missing {
     }
 }
 
-/// What changes when a file of a plugin does, or a secret, as far as can be told without reading it.
+/// What changes when a file of a plugin does, or its permissions, or a secret, as far as can be told without reading it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Stamp(Vec<Option<(u64, u64, i64, i64)>>);
 
@@ -84,7 +85,9 @@ impl Stamp {
     fn of(loader: &Loader, entry: &Found) -> Self {
         let of = |path: &Path| {
             let meta = fs::metadata(path).ok()?;
-            Some((meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()))
+            // Of the change, and not of the modification: that stays where a file that could not be read is given to us, and
+            // where a copy keeps the time of what it was made from.
+            Some((meta.ino(), meta.len(), meta.ctime(), meta.ctime_nsec()))
         };
         let signature = signature_of(&entry.wasm);
         let own = [entry.wasm.as_path(), &entry.manifest, &signature];
@@ -113,10 +116,13 @@ impl Watch {
             return;
         }
         let told = Arc::new(Notify::new());
-        // Held for as long as it is to tell.
-        let _watcher = (config.plugins.watch == Watching::Notify).then(|| listen(&config.plugins.dir, &told)).flatten();
+        let mut ear =
+            (config.plugins.watch == Watching::Notify).then(|| Ear::new(&config.plugins.dir, Arc::clone(&told)));
         let mut pause = Duration::ZERO;
         loop {
+            if let Some(ear) = &mut ear {
+                ear.listen();
+            }
             tokio::select! {
                 () = told.notified() => {}
                 () = tokio::time::sleep(pause) => {}
@@ -141,12 +147,14 @@ impl Watch {
             Ok(found) => found,
             Err(error) => {
                 if !std::mem::replace(&mut self.lost, true) {
-                    tracing::error!("{error}; what runs goes on as it is");
+                    tracing::error!("{}; what runs goes on as it is", chain(&error));
                 }
-                return true;
+                return false;
             }
         };
-        self.lost = false;
+        if std::mem::replace(&mut self.lost, false) {
+            tracing::info!("the plugin directory can be read again");
+        }
         let mut settled = true;
         for entry in &found {
             let stamp = Stamp::of(&self.loader, entry);
@@ -159,36 +167,46 @@ impl Watch {
                     continue;
                 }
             }
-            self.judge(entry).await;
-            // Written to while it was read: what was judged is not what lies there.
-            if Stamp::of(&self.loader, entry) != stamp {
-                settled = false;
+            settled &= self.judge(entry, &stamp).await;
+        }
+        let gone = self.seen.extract_if(.., |name, _| !found.iter().any(|entry| entry.name == *name));
+        for (name, _) in gone {
+            if self.plugins.running(&name).is_none() {
+                self.board.gone(&name);
             }
         }
-        self.seen.retain(|name, _| found.iter().any(|entry| entry.name == *name));
         self.look_for_missing(&found).await && settled
     }
 
-    async fn judge(&mut self, entry: &Found) {
+    /// False when what was judged is not what lies there by now.
+    async fn judge(&mut self, entry: &Found, stamp: &Stamp) -> bool {
         let running = self.plugins.running(&entry.name);
         let runs = running.is_some();
         if runs && entry.state == FoundState::AwaitingGrant {
             tracing::warn!(plugin = entry.name, "its plugin.toml is gone; it goes on under the one it has");
-            return;
+            return true;
         }
         if runs {
             self.board.candidate(&entry.name, Some("compiling".to_owned()));
         } else if entry.state == FoundState::Ready {
             self.board.plugin_state(&entry.name, "compiling", None);
         }
-        let loaded = match self.loader.one(entry).await {
-            Ok(loaded) => loaded,
-            Err(not_running) => return self.reject(&not_running, runs),
-        };
-        if running.is_some_and(|running| running.is_same(&loaded)) {
-            self.board.candidate(&entry.name, None);
-            return;
+        let loaded = self.loader.one(entry).await;
+        // Compiling takes long. What was replaced meanwhile is not wanted any more, good or bad, and is not told of either.
+        if Stamp::of(&self.loader, entry) != *stamp {
+            return false;
         }
+        match loaded {
+            Err(not_running) => self.reject(&not_running, runs),
+            Ok(loaded) if running.is_some_and(|running| running.is_same(&loaded)) => {
+                self.board.candidate(&entry.name, None);
+            }
+            Ok(loaded) => self.enter(loaded, runs).await,
+        }
+        true
+    }
+
+    async fn enter(&mut self, loaded: Loaded, runs: bool) {
         let entered = loaded.clone();
         match self.ask(Change::Enters(Box::new(loaded))).await {
             Some(Ok(())) => {
@@ -255,28 +273,6 @@ impl Watch {
         let (answer, heard) = oneshot::channel();
         self.candidates.send(Candidate { change, answer }).await.ok()?;
         heard.await.ok()
-    }
-}
-
-/// Without the system's help the looks remain.
-fn listen(dir: &Path, told: &Arc<Notify>) -> Option<notify::RecommendedWatcher> {
-    let teller = Arc::clone(told);
-    let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        // A look opens the directory, which is told, too, and must not be the reason for the next look.
-        if !event.is_ok_and(|event| event.kind.is_access()) {
-            teller.notify_one();
-        }
-    });
-    let watching = watcher.and_then(|mut watcher| {
-        watcher.watch(dir, RecursiveMode::Recursive)?;
-        Ok(watcher)
-    });
-    match watching {
-        Ok(watcher) => Some(watcher),
-        Err(error) => {
-            tracing::warn!("changes of the plugin directory are found by looking only: {error}");
-            None
-        }
     }
 }
 
