@@ -31,7 +31,7 @@ super::scenarios! {
     python_compiles_once_and_beside_the_stream,
     javascript_compiles_once_and_beside_the_stream,
     rust_python_and_javascript_take_turns_under_load,
-    a_component_that_is_replaced_while_it_compiles_never_runs,
+    python_that_is_replaced_while_it_compiles_never_runs,
 }
 
 const PYTHON: &str = "counter-python";
@@ -364,7 +364,7 @@ async fn rust_python_and_javascript_take_turns_under_load(major: u32) -> Result<
     wait_kept(&scene, rows + 1).await
 }
 
-async fn a_component_that_is_replaced_while_it_compiles_never_runs(major: u32) -> Result<()> {
+async fn python_that_is_replaced_while_it_compiles_never_runs(major: u32) -> Result<()> {
     if !is_first(major) {
         return Ok(());
     }
