@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
 use crate::exit::Failure;
-use crate::plugins::Workers;
+use crate::plugins::Plugins;
 use crate::status::{Board, Phase};
 use crate::telemetry::events;
 
@@ -23,7 +23,7 @@ use crate::telemetry::events;
 #[derive(Clone)]
 struct Shared {
     board: Board,
-    workers: Workers,
+    running: Plugins,
     metrics: PrometheusHandle,
     redrive: Arc<Notify>,
 }
@@ -32,7 +32,7 @@ struct Shared {
 pub(crate) async fn serve(
     listen: std::net::SocketAddr,
     board: Board,
-    workers: Workers,
+    running: Plugins,
     metrics: PrometheusHandle,
     redrive: Arc<Notify>,
 ) -> Result<(), Failure> {
@@ -46,7 +46,7 @@ pub(crate) async fn serve(
         .route("/readyz", get(ready))
         .route("/metrics", get(prometheus))
         .route("/dead-letters/redrive", post(redrive_letters))
-        .with_state(Shared { board, workers, metrics, redrive });
+        .with_state(Shared { board, running, metrics, redrive });
     tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, routes).await {
             tracing::error!(%error, "the API ended");
@@ -87,7 +87,7 @@ async fn redrive_letters(State(shared): State<Shared>) -> impl IntoResponse {
 }
 
 async fn prometheus(State(shared): State<Shared>) -> impl IntoResponse {
-    shared.workers.publish();
+    shared.running.publish();
     events::plugins(&shared.board.states());
     shared.metrics.run_upkeep();
     shared.metrics.render()

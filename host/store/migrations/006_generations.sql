@@ -8,8 +8,9 @@ CREATE TABLE walgate.generations (
     version     text        NOT NULL,
     entered_at  timestamptz NOT NULL DEFAULT now(),
     blocked     text,
+    proven      boolean     NOT NULL DEFAULT false,
     PRIMARY KEY (pipeline, plugin, generation),
     UNIQUE (pipeline, plugin, fingerprint)
 );
 COMMENT ON TABLE walgate.generations IS
-    'The versions of each plugin that ran; blocked says why one was rolled back and is not started again.';
+    'The versions of each plugin that ran; blocked says why one was rolled back and is not started again, proven that one was through its probation.';

@@ -1,6 +1,6 @@
 //! Which versions of a plugin a pipeline has run, and which of them it does not run again.
 //!
-//! Holds: the numbers of generations by fingerprint, and the mark of one that was rolled back. Refuses to know what a
+//! Holds: the numbers of generations by fingerprint, the mark of one that was rolled back, and of one that has proven itself. Refuses to know what a
 //! fingerprint is made of. Read next: `migrations/006_generations.sql`.
 
 use std::time::SystemTime;
@@ -24,10 +24,21 @@ pub struct Generation {
     pub entered_at: SystemTime,
     /// Why it was rolled back, if it was.
     pub blocked: Option<String>,
+    /// It was through its probation once.
+    pub proven: bool,
+}
+
+/// A generation that is about to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entered {
+    /// Its number.
+    pub number: u64,
+    /// It was through its probation before.
+    pub proven: bool,
 }
 
 impl Store {
-    /// The number of a generation that is about to run. One that never ran gets the next number.
+    /// A generation is about to run. One that never ran gets the next number.
     ///
     /// # Errors
     /// Retry when the database does not answer; Operator `fenced` when another process took over.
@@ -37,7 +48,7 @@ impl Store {
         plugin: &str,
         fingerprint: &str,
         version: &str,
-    ) -> Result<u64, StoreError> {
+    ) -> Result<Entered, StoreError> {
         const DOING: &str = "entering a generation";
         let epoch = self.epoch_column(pipeline)?;
         let sql = "WITH held AS MATERIALIZED (SELECT walgate.hold_epoch($1, $5))
@@ -46,13 +57,14 @@ impl Store {
                                              WHERE pipeline = $1 AND plugin = $2), 0) + 1, $3, $4 FROM held
                    ON CONFLICT (pipeline, plugin, fingerprint)
                    DO UPDATE SET (version, entered_at) = (excluded.version, now())
-                   RETURNING generation";
+                   RETURNING generation, proven";
         let session = self.connection.session().await?;
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
             [&pipeline, &plugin, &fingerprint, &version, &epoch];
         let row = session.query_one(DOING, sql, &parameters).await.map_err(|error| error.or_fenced(pipeline))?;
-        let number = row.try_get(0).map_err(|error| StoreError::server(DOING, &error))?;
-        from_bigint(number, "generation")
+        let read = || Ok((row.try_get(0)?, row.try_get(1)?));
+        let (number, proven) = read().map_err(|error: PgError| StoreError::server(DOING, &error))?;
+        Ok(Entered { number: from_bigint(number, "generation")?, proven })
     }
 
     /// Marks a generation that was rolled back, so that no later start runs it: with the reason, in names and codes.
@@ -66,10 +78,22 @@ impl Store {
         number: u64,
         reason: &str,
     ) -> Result<(), StoreError> {
-        let sql = "UPDATE walgate.generations SET blocked = $5
+        let sql = "UPDATE walgate.generations SET (blocked, proven) = ($5, false)
                     WHERE pipeline = $1 AND plugin = $3 AND generation = $4";
         let number = to_bigint(number, "a generation")?;
         self.write_fenced("blocking a generation", pipeline, sql, &[&plugin, &number, &reason]).await?;
+        Ok(())
+    }
+
+    /// Marks a generation that was through its probation: from now on it is trusted as much as any other.
+    ///
+    /// # Errors
+    /// Retry when the database does not answer; Operator `fenced` when another process took over.
+    pub async fn prove_generation(&mut self, pipeline: &str, plugin: &str, number: u64) -> Result<(), StoreError> {
+        let sql = "UPDATE walgate.generations SET proven = true
+                    WHERE pipeline = $1 AND plugin = $3 AND generation = $4 AND blocked IS NULL";
+        let number = to_bigint(number, "a generation")?;
+        self.write_fenced("proving a generation", pipeline, sql, &[&plugin, &number]).await?;
         Ok(())
     }
 
@@ -109,15 +133,15 @@ impl StoreReader {
 }
 
 const DOING: &str = "listing generations";
-const LIST: &str = "SELECT generation, fingerprint, version, entered_at, blocked FROM walgate.generations
+const LIST: &str = "SELECT generation, fingerprint, version, entered_at, blocked, proven FROM walgate.generations
                      WHERE pipeline = $1 AND plugin = $2 ORDER BY generation";
 
 fn read(row: &tokio_postgres::Row) -> Result<Generation, StoreError> {
     let read = || {
         let number: i64 = row.try_get(0)?;
-        Ok((number, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?, row.try_get(4)?))
+        Ok((number, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?, row.try_get(4)?, row.try_get(5)?))
     };
-    let (number, fingerprint, version, entered_at, blocked) =
+    let (number, fingerprint, version, entered_at, blocked, proven) =
         read().map_err(|error: PgError| StoreError::server(DOING, &error))?;
-    Ok(Generation { number: from_bigint(number, "generation")?, fingerprint, version, entered_at, blocked })
+    Ok(Generation { number: from_bigint(number, "generation")?, fingerprint, version, entered_at, blocked, proven })
 }

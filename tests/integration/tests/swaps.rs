@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use walgate_harness::{Walgate, guest, wait_until};
 
-use super::scene::{SOON, Scene, lines_manifest, shop_manifest};
+use super::scene::{SOON, Scene, expect_end, lines_manifest, shop_manifest};
 
 super::scenarios! {
     a_new_version_takes_over_under_load,
@@ -19,6 +19,8 @@ super::scenarios! {
     a_version_that_fails_gives_way_to_the_one_before,
     a_version_that_was_rolled_back_is_tried_again_when_told,
     the_version_before_goes_on_from_the_state_of_the_next,
+    a_version_that_fails_after_a_restart_gives_way,
+    a_version_that_has_proven_itself_does_not_give_way,
     a_grant_is_changed_without_a_restart,
     a_grant_that_cannot_start_changes_nothing,
     several_change_at_once_under_load,
@@ -201,17 +203,75 @@ async fn a_version_that_fails_gives_way_to_the_one_before(major: u32) -> Result<
     scene.wait_lines("lines.txt", 5).await?;
     ensure!(walgate.get("/metrics").await?.body.contains("walgate_rollbacks_total{plugin=\"lines\"} 1"));
     scene.cli(&["plugin", "generations", "lines"])?.expect(0, "rolled back")?;
-    // A restart does not try it again, and says why.
+    // A restart does not try it again, goes on with the one before, and says why.
     walgate.sigterm()?;
     walgate.wait_exit(SOON).await?;
+    scene.cli(&["check"])?.expect(0, "walgate plugin unblock lines")?;
+    let mut walgate = scene.run().await?;
+    wait_generation(&scene, &walgate, 1).await?;
+    wait_candidate(&scene, &walgate, "walgate plugin unblock lines").await?;
+    scene.execute("INSERT INTO orders VALUES (6, 1, 'poison')").await?;
+    scene.wait_lines("lines.txt", 6).await?;
+    walgate.sigterm()?;
+    walgate.wait_exit(SOON).await?;
+    // Without its copy nothing is left that may run.
+    std::fs::remove_dir_all(scene.path("cache/generations"))?;
     let mut walgate = scene.start()?;
     walgate.wait_exit(SOON).await?;
     ensure!(walgate.stderr().contains("walgate plugin unblock lines"), "{}", walgate.stderr());
-    scene.cli(&["check"])?.expect(2, "walgate plugin unblock lines")?;
+    scene.cli(&["check"])?.expect(2, "quarantined")?;
+    scene.plugin_bytes("lines", &output_lines()?, &patient)?;
+    let _walgate = scene.run().await?;
+    insert(&scene, 7..=7).await?;
+    scene.wait_lines("lines.txt", 7).await.map(drop)
+}
+
+/// A probation does not end with the process: a version that was killed on it goes back after it, too.
+async fn a_version_that_fails_after_a_restart_gives_way(major: u32) -> Result<()> {
+    let scene = Scene::new(major).await?;
+    // Beside its plugin.toml, which is not where the copy of it lies.
+    let manifest = lines_manifest(&scene.path("lines.txt"))
+        .replace(&scene.path("lines.txt").display().to_string(), "../../lines.txt");
+    let manifest = manifest.replace("on_failure", "backoff_ms = 10\non_failure");
+    scene.plugin_bytes("lines", &output_lines()?, &manifest)?;
+    scene.create_slot()?;
+    let mut walgate = scene.run().await?;
+    insert(&scene, 1..=2).await?;
+    scene.plugin_bytes("lines", &std::fs::read(guest("trap-on-poison")?)?, &manifest)?;
+    wait_generation(&scene, &walgate, 2).await?;
+    walgate.sigkill()?;
+    walgate.wait_exit(SOON).await?;
+    scene.execute("INSERT INTO orders VALUES (3, 1, 'poison')").await?;
+    let walgate = scene.run().await?;
+    wait_generation(&scene, &walgate, 1).await?;
+    wait_candidate(&scene, &walgate, "rolled-back").await?;
+    insert(&scene, 4..=4).await?;
+    scene.wait_lines("lines.txt", 4).await?;
+    let status = scene.status(&walgate).await?;
+    ensure!(status["phase"] == "streaming" && status["halt"].is_null(), "{status}");
+    ensure!(!walgate.stderr().contains("halted"), "{}", walgate.stderr());
+    scene.wait_confirmed().await
+}
+
+/// One that was through its probation halts like any other: what it cannot take is no matter of its version.
+async fn a_version_that_has_proven_itself_does_not_give_way(major: u32) -> Result<()> {
+    let mut scene = Scene::new(major).await?;
+    scene.plugins("probation_ms = 200")?;
+    let manifest = lines_manifest(&scene.path("lines.txt")).replace("on_failure", "backoff_ms = 10\non_failure");
+    scene.plugin_bytes("lines", &output_lines()?, &manifest)?;
+    scene.create_slot()?;
+    let mut walgate = scene.run().await?;
+    scene.plugin_bytes("lines", &std::fs::read(guest("trap-on-poison")?)?, &manifest)?;
+    wait_generation(&scene, &walgate, 2).await?;
+    let proven = "SELECT bool_and(proven)::text FROM walgate.generations WHERE generation = 2";
+    wait_until(SOON, "it to prove itself", async || Ok(scene.ask(proven).await? == "true")).await?;
+    walgate.sigterm()?;
+    walgate.wait_exit(SOON).await?;
+    scene.execute("INSERT INTO orders VALUES (1, 1, 'poison')").await?;
+    expect_end(&mut scene.start()?, 3, &["plugin_failed"]).await?;
     scene.cli(&["plugin", "rollback", "lines"])?.expect(0, "generation 1")?;
     let _walgate = scene.run().await?;
-    insert(&scene, 6..=6).await?;
-    scene.wait_lines("lines.txt", 6).await.map(drop)
+    scene.wait_lines("lines.txt", 1).await.map(drop)
 }
 
 async fn a_version_that_was_rolled_back_is_tried_again_when_told(major: u32) -> Result<()> {

@@ -9,12 +9,12 @@ use walgate_wire::Connection;
 
 use super::worst;
 use crate::config::Config;
+use crate::connect;
 use crate::exit::{Exit, Failure};
 use crate::halt::{Halt, HaltClass};
-use crate::plugins::Loaded;
+use crate::plugins::{Loaded, Loader};
 use crate::preflight::{self, Decision, Observed, Refusal, Server};
 use crate::printer::Printer;
-use crate::{connect, plugins};
 
 /// One line of the answer.
 #[derive(Serialize)]
@@ -86,18 +86,30 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
         },
     }
     let stored = stored.as_ref().and_then(Option::as_ref);
-    match plugins::load(config).await {
+    let loading = async {
+        let loader = Loader::new(config)?;
+        Ok::<_, Failure>((loader.all().await?, loader))
+    };
+    match loading.await {
         Err(failure) => note("plugins", Err(failure)),
-        Ok(directory) => {
+        Ok((directory, loader)) => {
             if directory.loaded.is_empty() {
                 note("plugins", Err(Failure::usage(format!("no plugin in {} can run", config.plugins.dir.display()))));
             }
             for plugin in &directory.loaded {
-                let mut outcome = would_run(plugin, config, source.as_mut()).await;
-                if let (Ok(_), Some(reader), Some(stored)) = (&outcome, &mut reader, stored) {
-                    outcome = would_go_on(plugin, config, stored, reader).await.and(outcome);
-                }
-                note(&format!("plugin {}", plugin.name), outcome);
+                let outcome = async {
+                    let before = match &mut reader {
+                        Some(reader) => before_blocked(plugin, config, &loader, reader).await?,
+                        None => None,
+                    };
+                    let (runs, cause) = before.as_ref().map_or((plugin, None), |(before, cause)| (before, Some(cause)));
+                    let detail = would_run(runs, config, source.as_mut()).await?;
+                    stored.map_or(Ok(()), |stored| would_go_on(runs, stored))?;
+                    Ok(cause.map_or(detail.clone(), |cause| {
+                        format!("{detail}, from the copy of the version before: {cause}")
+                    }))
+                };
+                note(&format!("plugin {}", plugin.name), outcome.await);
             }
             for plugin in &directory.not_running {
                 note(
@@ -177,17 +189,23 @@ async fn would_run(plugin: &Loaded, config: &Config, source: Option<&mut Connect
     Ok(format!("version {}, {} tables granted", plugin.description.version, plugin.grant.tables.len()))
 }
 
-/// Whether it can go on where it stood, and was not rolled back.
-async fn would_go_on(
+/// The version that runs where the one in the directory was rolled back, with why.
+async fn before_blocked(
     plugin: &Loaded,
     config: &Config,
-    stored: &PipelineRow,
+    loader: &Loader,
     reader: &mut StoreReader,
-) -> Result<(), Failure> {
+) -> Result<Option<(Loaded, String)>, Failure> {
     let known = reader.generations(&config.slot, &plugin.name).await.map_err(connect::state_failure)?;
-    if let Some(cause) = crate::pipeline::blocked_by(known, plugin) {
-        return Err(Failure::usage(format!("quarantined: {cause}")));
+    let Some(cause) = crate::pipeline::blocked_by(&known, plugin) else { return Ok(None) };
+    match loader.earlier(plugin, known).await {
+        Some(before) => Ok(Some((before, cause))),
+        None => Err(Failure::usage(format!("quarantined: {cause}"))),
     }
+}
+
+/// Whether it can go on where it stood.
+fn would_go_on(plugin: &Loaded, stored: &PipelineRow) -> Result<(), Failure> {
     match stored.cursors.get(&plugin.name).filter(|_| plugin.manifest.required) {
         Some(cursor) if !cursor.reaches(stored.acked) => {
             let detail = format!(

@@ -9,7 +9,8 @@ use tokio::sync::{Mutex, Notify, mpsc, watch};
 
 use crate::config::Config;
 use crate::exit::Failure;
-use crate::plugins::{Loader, Plugins, Stamps, Watch, Workers};
+use crate::pipeline::Beside;
+use crate::plugins::{Loader, Plugins, Stamps, Watch};
 use crate::status::{Board, Phase};
 use crate::{api, connect, pipeline, plugins, telemetry};
 
@@ -18,11 +19,11 @@ pub(super) async fn run(config: Config) -> Result<(), Failure> {
     let metrics = telemetry::metrics().map_err(Failure::unavailable)?;
     let stop = stop_on_signals()?;
     let board = Board::new();
-    let workers = Workers::default();
+    let plugins = Plugins::default();
     let redrive = Arc::new(Notify::new());
-    api::serve(config.listen, board.clone(), workers.clone(), metrics, Arc::clone(&redrive)).await?;
+    api::serve(config.listen, board.clone(), plugins.clone(), metrics, Arc::clone(&redrive)).await?;
     tracing::info!(listen = %config.listen, "status and metrics are served");
-    let outcome = start(config, board.clone(), &workers, redrive, stop).await;
+    let outcome = start(config, board.clone(), plugins, redrive, stop).await;
     if let Err(failure) = &outcome
         && let Some(halt) = &failure.halt
     {
@@ -34,7 +35,7 @@ pub(super) async fn run(config: Config) -> Result<(), Failure> {
 async fn start(
     config: Config,
     board: Board,
-    workers: &Workers,
+    plugins: Plugins,
     redrive: Arc<Notify>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), Failure> {
@@ -43,7 +44,6 @@ async fn start(
         let stamps = Stamps::of(&loader);
         let directory = loader.all().await?;
         plugins::post(&board, &directory.not_running);
-        directory.loaded.iter().for_each(|plugin| workers.set(plugin));
         Ok::<_, Failure>((loader, stamps, directory, connect::state(&config.state).await?))
     };
     let (loader, stamps, directory, store) = tokio::select! {
@@ -51,10 +51,11 @@ async fn start(
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
     };
     let (changes, candidates) = mpsc::channel(1);
-    let plugins = Plugins::new(directory);
-    let watch = Watch::new(loader, stamps, plugins.clone(), changes, workers.clone(), board.clone());
+    plugins.change(|now| *now = directory);
+    let watch = Watch::new(loader.clone(), stamps, plugins.clone(), changes, board.clone());
     let watching = tokio::spawn(watch.run(config.clone(), stop.clone()));
-    let outcome = pipeline::run(config, plugins, store, board, redrive, Arc::new(Mutex::new(candidates)), stop).await;
+    let beside = Beside { redrive, candidates: Arc::new(Mutex::new(candidates)), plugins, loader };
+    let outcome = pipeline::run(config, beside, store, board, stop).await;
     watching.abort();
     outcome
 }

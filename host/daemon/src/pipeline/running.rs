@@ -4,7 +4,7 @@
 //! the checkpoint commits, the position is told, the wire says goodbye. A halt does the same, except that no lane begins
 //! another attempt. Refuses to know what a stage does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use super::flow::{Feed, Flow};
 use super::letters::Keeper;
 use super::source::{self, Source};
 use super::start::Started;
-use super::swaps::{Handle, Swaps};
+use super::swaps::{Handle, Swaps, Unproven};
 use super::turn::Beside;
 use super::witness;
 use crate::config::Config;
@@ -49,7 +49,7 @@ pub(super) struct Running {
     tasks: JoinSet<Ended>,
     drain: Duration,
     turns: mpsc::Receiver<Candidate>,
-    on_probation: Option<OnProbation>,
+    on_probation: OnProbation,
     board: Board,
 }
 
@@ -59,21 +59,23 @@ pub(super) enum Outcome {
     Stopped,
     /// For a change that only a start can make. No store when the stages did not end in time and were cut off.
     Turn(Option<Store>, Candidate),
-    /// With a halt. No store when its connection was cut off.
-    Halted(Halt, Option<Store>),
+    /// With a halt. `on_probation`: of a plugin that may go back, so that it was not announced. No store when its connection
+    /// was cut off.
+    Halted { halt: Halt, on_probation: bool, back: Option<Store> },
 }
 
-/// A plugin whose failure is no halt yet: it entered by a turn, and can be turned back.
+/// The plugins whose failure is no halt yet: each entered by a turn, or has not proven itself since, and may go back.
 #[derive(Clone)]
 pub(super) struct OnProbation {
-    pub(super) plugin: String,
+    pub(super) plugins: BTreeSet<String>,
     pub(super) until: tokio::time::Instant,
 }
 
 impl OnProbation {
     /// Whether the halt is of its making.
     pub(super) fn explains(&self, halt: &Halt) -> bool {
-        halt.plugin.as_ref() == Some(&self.plugin) && tokio::time::Instant::now() < self.until
+        let is_one = halt.plugin.as_ref().is_some_and(|plugin| self.plugins.contains(plugin));
+        is_one && tokio::time::Instant::now() < self.until
     }
 }
 
@@ -96,10 +98,10 @@ impl Running {
         started: Started,
         letter_bytes: u64,
         beside: Beside,
-        on_probation: Option<OnProbation>,
+        on_probation: OnProbation,
         board: Board,
     ) -> Self {
-        let Started { stored, witness, unguarded, prepared, held, quarantined: _ } = started;
+        let Started { stored, witness, unguarded, prepared, held } = started;
         let pipeline = config.slot.clone();
         let (flow_stop, flow_stopped) = watch::channel(false);
         let (wire_stop, wire_stopped) = watch::channel(false);
@@ -131,10 +133,14 @@ impl Running {
         let mut stored_positions = Vec::new();
         let mut lanes = Vec::new();
         let mut handles = BTreeMap::new();
+        let mut unproven = BTreeMap::new();
         let (rolled_back, back) = mpsc::unbounded_channel();
         let (turn, turns) = mpsc::channel(1);
         let probation = Probation { window: config.plugins.probation, failures: config.plugins.probation_failures };
         for plugin in prepared {
+            if !plugin.entered.proven {
+                unproven.insert(plugin.position.plugin.clone(), Unproven::new(plugin.entered.number, probation.window));
+            }
             let (todo, queue) = mpsc::unbounded_channel();
             let (too_slow, is_too_slow) = watch::channel(false);
             lanes.push((plugin.position.plugin.clone(), todo.downgrade()));
@@ -220,6 +226,8 @@ impl Running {
             state: config.state.clone(),
             epoch,
             lanes: handles,
+            unproven,
+            probation: probation.window,
             beside: beside.clone(),
             turn,
             rolled_back: back,
@@ -265,7 +273,7 @@ impl Running {
     }
 
     pub(super) async fn until(mut self, mut stop: watch::Receiver<bool>) -> Outcome {
-        let mut halt: Option<Halt> = None;
+        let mut halt: Option<(Halt, bool)> = None;
         let mut deadline = None;
         // The last stream stays open, unread, so that the wire answers the server until everything is settled.
         let mut last_stream = None;
@@ -337,7 +345,7 @@ impl Running {
         }
         drop(last_stream);
         match (halt, turn, store) {
-            (Some(halt), _, store) => Outcome::Halted(halt, store),
+            (Some((halt, on_probation)), _, back) => Outcome::Halted { halt, on_probation, back },
             (None, Some(candidate), store) if !*stop.borrow() => Outcome::Turn(store, candidate),
             (None, ..) => {
                 self.board.write(|status| status.phase = Phase::Stopped);
@@ -347,19 +355,24 @@ impl Running {
     }
 
     /// The first halt counts; the others follow from it.
-    fn halt(&self, first: &mut Option<Halt>, halt: Halt) {
-        let turns_back = self.on_probation.as_ref().is_some_and(|one| one.explains(&halt));
-        if turns_back {
-            first.get_or_insert(halt);
-        } else if first.is_none() {
-            events::halted(&halt);
-            self.board.write(|status| {
-                status.phase = Phase::Halted;
-                status.halt = Some(halt.clone());
-            });
-            *first = Some(halt);
+    fn halt(&self, first: &mut Option<(Halt, bool)>, halt: Halt) {
+        if first.is_none() {
+            let on_probation = self.on_probation.explains(&halt);
+            if !on_probation {
+                announce(&self.board, &halt);
+            }
+            *first = Some((halt, on_probation));
         }
         let _ = self.abandon.send(true);
         let _ = self.flow_stop.send(true);
     }
+}
+
+/// Says that it is over. What is explained by a probation is not over yet.
+pub(super) fn announce(board: &Board, halt: &Halt) {
+    events::halted(halt);
+    board.write(|status| {
+        status.phase = Phase::Halted;
+        status.halt = Some(halt.clone());
+    });
 }

@@ -10,19 +10,20 @@ use tokio::sync::watch;
 use walgate_core::minimize::Minimizer;
 use walgate_core::{Cursor, Lineage, Lsn};
 use walgate_plugin::{Mode, OnFailure, OpenContext};
-use walgate_store::{PipelineRow, StateLimits, Store};
+use walgate_store::{Entered, PipelineRow, StateLimits, Store};
 
 use super::checkpoint::{PACE, Position};
 use super::deliver::{self, Lane, LanePolicy};
 use super::outputs::Outputs;
 use super::target::{self, Target};
+use super::turn::Beside;
 use super::witness::{self, Witness};
 use super::{columns, delivered_to, source, swaps};
 use crate::config::Config;
 use crate::connect::state_failure;
 use crate::exit::Failure;
 use crate::halt::{Halt, HaltClass};
-use crate::plugins::{Directory, Loaded, NotRunning};
+use crate::plugins::{Change, Directory, Loaded, NotRunning};
 use crate::preflight;
 use crate::status::{Board, PluginStatus};
 use crate::telemetry::events;
@@ -33,6 +34,14 @@ const KNOWN_COLUMNS: StateLimits = StateLimits { max_keys: 1_000_000, max_bytes:
 /// Opens of one process count below the epoch that the state database gave it.
 const OPENS_PER_EPOCH: u64 = 1 << 20;
 
+impl Started {
+    /// The plugins that have a version before to go back to, and have not proven theirs.
+    pub(super) fn on_probation(&self) -> impl Iterator<Item = String> {
+        let unproven = self.prepared.iter().filter(|one| !one.entered.proven && one.entered.number > 1);
+        unproven.map(|one| one.position.plugin.clone())
+    }
+}
+
 /// Everything one plugin needs before the stream starts.
 pub(super) struct Prepared {
     pub(super) lane: Lane,
@@ -42,6 +51,8 @@ pub(super) struct Prepared {
     pub(super) target: Option<Target>,
     /// What was loaded, to be compared with what comes later.
     pub(super) loaded: Loaded,
+    /// Its version as it is on record.
+    pub(super) entered: Entered,
 }
 
 /// What a start leaves: where the pipeline stands, its lanes, and the positions that only hold the acknowledgement back.
@@ -54,18 +65,17 @@ pub(super) struct Started {
     pub(super) unguarded: bool,
     pub(super) prepared: Vec<Prepared>,
     pub(super) held: Vec<Position>,
-    /// Versions that were rolled back before, and do not run.
-    pub(super) quarantined: Vec<NotRunning>,
 }
 
 /// Everything up to the first byte of the stream; nothing when a stop was asked for meanwhile.
 pub(super) async fn start(
     config: Config,
-    plugins: Directory,
+    beside: &Beside,
     store: &mut Store,
     board: &Board,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<Option<Started>, Failure> {
+    let plugins = beside.plugins.read();
     let pipeline = config.slot.clone();
     let most = Some(source::START_ATTEMPTS);
     let Some(mut ready) = source::connect(&config, History::Stored(store), most, board, stop).await? else {
@@ -85,22 +95,24 @@ pub(super) async fn start(
     let mut prepared = Vec::with_capacity(plugins.loaded.len());
     let mut held = Vec::new();
     let mut first_failure = None;
-    let mut quarantined = Vec::new();
     let mut start = Start { store, pipeline, config, source_end: ready.found.identity.xlog_pos, board };
     for plugin in plugins.loaded {
+        let plugin = match start.not_blocked(plugin, beside).await? {
+            Ok(plugin) => plugin,
+            Err(quarantined) => {
+                let NotRunning { name, cause, required, .. } = &quarantined;
+                tracing::error!(plugin = name, "quarantined: {cause}");
+                board.plugin_state(name, "quarantined", Some(cause.clone()));
+                first_failure.get_or_insert_with(|| Failure::usage(format!("plugin {name}: {cause}")));
+                let cursor = stored.cursors.get(name).copied().unwrap_or(Cursor::at(stored.acked));
+                held.extend(required.then(|| hold(name.clone(), cursor, &stored, board)));
+                beside.plugins.change(|plugins| plugins.quarantine(quarantined));
+                continue;
+            }
+        };
         warn_unpublished(&start.config, &mut ready, &plugin).await;
         let index = prepared.len();
         let (name, required, policy) = (plugin.name.clone(), plugin.manifest.required, plugin.manifest.on_failure);
-        let blocked = swaps::blocked(start.store, &start.pipeline, &plugin).await.map_err(state_failure)?;
-        if let Some(cause) = blocked {
-            tracing::error!(plugin = name, "quarantined: {cause}");
-            board.plugin_state(&name, "quarantined", Some(cause.clone()));
-            first_failure.get_or_insert_with(|| Failure::usage(format!("plugin {name}: {cause}")));
-            let cursor = stored.cursors.get(&name).copied().unwrap_or(Cursor::at(stored.acked));
-            held.extend(required.then(|| hold(name.clone(), cursor, &stored, board)));
-            quarantined.push(NotRunning { name, state: "quarantined", cause, required });
-            continue;
-        }
         match start.prepare(&stored, plugin, index).await {
             Ok(ready) => prepared.push(ready),
             Err(failure)
@@ -129,7 +141,7 @@ pub(super) async fn start(
     }
     let guard = preflight::failover_guard(&mut ready.connection, &start.config).await;
     let unguarded = guard.is_ok_and(|guard| guard == preflight::Guard::Unguarded);
-    Ok(Some(Started { stored, witness, unguarded, prepared, held, quarantined }))
+    Ok(Some(Started { stored, witness, unguarded, prepared, held }))
 }
 
 /// False when they changed. Changing what is published changes how the rest of a transaction is counted, so that a plugin that stands inside of one
@@ -257,12 +269,29 @@ struct Start<'a> {
 }
 
 impl Start<'_> {
+    /// The plugin, or in the place of a version that was rolled back the one that it was rolled back to: a restart changes
+    /// nothing. Without a copy of any it is quarantined.
+    async fn not_blocked(&mut self, plugin: Loaded, beside: &Beside) -> Result<Result<Loaded, NotRunning>, Failure> {
+        let known = self.store.generations(&self.pipeline, &plugin.name).await.map_err(state_failure)?;
+        let Some(cause) = swaps::blocked_by(&known, &plugin) else { return Ok(Ok(plugin)) };
+        let Some(before) = beside.loader.earlier(&plugin, known).await else {
+            let (name, required) = (plugin.name, plugin.manifest.required);
+            return Ok(Err(NotRunning { name, state: "quarantined", cause, required }));
+        };
+        tracing::warn!(plugin = plugin.name, "the version before runs, from its copy: {cause}");
+        self.board.plugin_state(&plugin.name, "opening", None);
+        self.board.candidate(&plugin.name, Some(format!("rolled-back: {cause}")));
+        beside.plugins.change(|plugins| plugins.apply(Change::Enters(Box::new(before.clone()))));
+        Ok(Ok(before))
+    }
+
     async fn prepare(&mut self, stored: &PipelineRow, plugin: Loaded, index: usize) -> Result<Prepared, Failure> {
         let loaded = plugin.clone();
         let (name, manifest) = (plugin.name, plugin.manifest);
         let version = &plugin.description.version;
         let entered = self.store.enter_generation(&self.pipeline, &name, &plugin.fingerprint, version);
-        let generation = entered.await.map_err(state_failure)?;
+        let entered = entered.await.map_err(state_failure)?;
+        let generation = entered.number;
         let begin = Cursor::at(stored.acked);
         let cursor = self.store.start_plugin(&self.pipeline, &name, begin, generation).await.map_err(state_failure)?;
         let target = target::open(&self.config, &manifest, &name, self.store, &self.pipeline, stored).await?;
@@ -369,6 +398,7 @@ impl Start<'_> {
             },
             target,
             loaded,
+            entered,
         })
     }
 

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
+use tokio::time::Instant;
 use walgate_plugin::Manifest;
-use walgate_store::{Store, StoreError};
+use walgate_store::{Entered, Store};
 use walgate_wire::SourceOptions;
 
 use super::deliver::{Generation, LanePolicy, RolledBack, Swap};
@@ -23,6 +24,8 @@ use crate::status::{Board, Phase};
 
 /// How often the stream is looked at while a turn waits for it.
 const LOOK: Duration = Duration::from_millis(200);
+/// How long a version that did not run at the end of its probation is watched on.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// The changes that wait. One pipeline after the other takes them.
 pub(crate) type Candidates = Arc<Mutex<mpsc::Receiver<Candidate>>>;
@@ -37,6 +40,20 @@ pub(super) struct Handle {
 enum Heard {
     Candidate(Candidate),
     Back(RolledBack),
+    Proven(String),
+}
+
+/// A generation that has to prove itself.
+pub(super) struct Unproven {
+    number: u64,
+    until: Instant,
+}
+
+impl Unproven {
+    /// From now on.
+    pub(super) fn new(number: u64, window: Duration) -> Self {
+        Self { number, until: Instant::now() + window }
+    }
 }
 
 /// Works beside the stream.
@@ -45,6 +62,9 @@ pub(super) struct Swaps {
     pub(super) state: SourceOptions,
     pub(super) epoch: Option<u64>,
     pub(super) lanes: BTreeMap<String, Handle>,
+    pub(super) unproven: BTreeMap<String, Unproven>,
+    /// How long each is watched.
+    pub(super) probation: Duration,
     pub(super) beside: Beside,
     /// Told of a change that only a start can make.
     pub(super) turn: mpsc::Sender<Candidate>,
@@ -60,9 +80,20 @@ impl Swaps {
         // What a generation was before it entered, while that is not settled.
         let mut before: BTreeMap<String, Loaded> = BTreeMap::new();
         loop {
+            let due = self.due();
+            let through = async {
+                match due {
+                    Some((plugin, at)) => {
+                        tokio::time::sleep_until(at).await;
+                        plugin
+                    }
+                    None => std::future::pending().await,
+                }
+            };
             let heard = tokio::select! {
                 candidate = candidates.recv() => candidate.map(Heard::Candidate),
                 Some(back) = self.rolled_back.recv() => Some(Heard::Back(back)),
+                plugin = through => Some(Heard::Proven(plugin)),
                 _ = stop.wait_for(|stop| *stop) => None,
             };
             let Candidate { change, answer } = match heard {
@@ -76,7 +107,12 @@ impl Swaps {
                         self.beside.plugins.change(|plugins| plugins.apply(back));
                         handle.loaded = loaded;
                     }
+                    self.unproven.remove(&back.plugin);
                     self.block(back).await;
+                    continue;
+                }
+                Some(Heard::Proven(plugin)) => {
+                    self.prove(&plugin, &mut before).await;
                     continue;
                 }
             };
@@ -103,6 +139,35 @@ impl Swaps {
             }
             // A watcher that has ended needs no answer.
             let _ = answer.send(outcome.map(drop));
+        }
+    }
+
+    /// Who is through its probation next, and when.
+    fn due(&self) -> Option<(String, Instant)> {
+        let next = self.unproven.iter().min_by_key(|(_, one)| one.until);
+        next.map(|(plugin, one)| (plugin.clone(), one.until))
+    }
+
+    /// A version that runs at the end of its probation has proven itself; one that does not is watched on.
+    async fn prove(&mut self, plugin: &str, before: &mut BTreeMap<String, Loaded>) {
+        let Some(one) = self.unproven.get_mut(plugin) else { return };
+        one.until = Instant::now() + LOOK_AGAIN;
+        let number = one.number;
+        if self.board.read().plugins.get(plugin).is_none_or(|status| status.state != "running") {
+            return;
+        }
+        let proven = async {
+            let mut store = self.store().await?;
+            store.prove_generation(&self.pipeline, plugin, number).await.map_err(connect::state_failure)
+        };
+        match proven.await {
+            Ok(()) => {
+                self.unproven.remove(plugin);
+                before.remove(plugin);
+            }
+            Err(failure) => {
+                tracing::debug!(plugin, "that its version has proven itself is kept later: {}", failure.message)
+            }
         }
     }
 
@@ -135,17 +200,15 @@ impl Swaps {
     async fn allowed(&self, change: &Change) -> Result<(), String> {
         let Change::Enters(next) = change else { return Ok(()) };
         let mut store = self.store().await.map_err(|failure| failure.message)?;
-        match blocked(&mut store, &self.pipeline, next).await.map_err(|error| chain(&error))? {
-            Some(cause) => Err(cause),
-            None => Ok(()),
-        }
+        let known = store.generations(&self.pipeline, &next.name).await.map_err(|error| chain(&error))?;
+        blocked_by(&known, next).map_or(Ok(()), Err)
     }
 
     async fn swap(&mut self, next: Loaded, before: &mut BTreeMap<String, Loaded>) -> Result<u64, String> {
         let mut store = self.store().await.map_err(|failure| failure.message)?;
         let version = next.description.version.clone();
         let entered = store.enter_generation(&self.pipeline, &next.name, &next.fingerprint, &version).await;
-        let number = entered.map_err(|error| chain(&error))?;
+        let Entered { number, proven } = entered.map_err(|error| chain(&error))?;
         walgate_failpoint::hit("swap.entered");
         let Some(handle) = self.lanes.get_mut(&next.name) else { return Err("its lane is gone".to_owned()) };
         let Manifest { on_failure, retry, flush, .. } = next.manifest;
@@ -161,6 +224,10 @@ impl Swaps {
         let entered = Change::Enters(Box::new(next.clone()));
         self.beside.plugins.change(|plugins| plugins.apply(entered));
         let old = std::mem::replace(&mut handle.loaded, next);
+        self.unproven.remove(&old.name);
+        if !proven {
+            self.unproven.insert(old.name.clone(), Unproven::new(number, self.probation));
+        }
         before.insert(old.name.clone(), old);
         Ok(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX))
     }
@@ -187,14 +254,9 @@ impl Swaps {
 }
 
 /// Why a version is not tried again, if it is not: it was rolled back.
-pub(super) async fn blocked(store: &mut Store, pipeline: &str, next: &Loaded) -> Result<Option<String>, StoreError> {
-    Ok(blocked_by(store.generations(pipeline, &next.name).await?, next))
-}
-
-/// The same from what is on record.
-pub(crate) fn blocked_by(known: Vec<walgate_store::Generation>, next: &Loaded) -> Option<String> {
-    let same = known.into_iter().find(|one| one.fingerprint == next.fingerprint)?;
-    same.blocked.map(|cause| {
+pub(crate) fn blocked_by(known: &[walgate_store::Generation], next: &Loaded) -> Option<String> {
+    let same = known.iter().find(|one| one.fingerprint == next.fingerprint)?;
+    same.blocked.as_ref().map(|cause| {
         format!(
             "this version ran before and was rolled back ({cause}); put another one there, or have it tried again with: \
              walgate plugin unblock {}",

@@ -8,23 +8,25 @@
 use std::sync::Arc;
 
 use tokio::sync::{Notify, oneshot};
-use walgate_store::Store;
+use walgate_store::{Store, StoreError};
 
 use super::swaps::Candidates;
 use crate::exit::{Exit, Failure, chain};
-use crate::halt::Halt;
-use crate::plugins::{Candidate, Change, Plugins, Stood};
+use crate::halt::{Halt, HaltClass};
+use crate::plugins::{Candidate, Change, Loader, Plugins, Stood};
 use crate::status::Board;
 use crate::telemetry::events;
 
 /// What outlives one run of the stages.
 #[derive(Clone)]
-pub(super) struct Beside {
+pub(crate) struct Beside {
     /// Told when somebody asked for dead letters to be tried.
-    pub(super) redrive: Arc<Notify>,
-    pub(super) candidates: Candidates,
+    pub(crate) redrive: Arc<Notify>,
+    pub(crate) candidates: Candidates,
     /// What runs, or is to run next. Swaps inside a lane are entered here, too.
-    pub(super) plugins: Plugins,
+    pub(crate) plugins: Plugins,
+    /// Loads the version that ran before another one.
+    pub(crate) loader: Loader,
 }
 
 /// A turn under way, or on probation.
@@ -79,7 +81,7 @@ impl Turning {
         board: &Board,
         halt: &Halt,
     ) {
-        let cause = format!("{}: {}", halt.class, halt.detail);
+        let cause = cause(halt);
         let (plugin, fingerprint) = (self.plugin.clone(), self.fingerprint.clone());
         self.back(beside, Ok(()));
         walgate_failpoint::hit("turn.back");
@@ -108,4 +110,58 @@ impl Turning {
             let _ = answer.send(outcome);
         }
     }
+}
+
+/// Brings the version before of the plugin that a halt is about, when there is one to go back to.
+pub(super) async fn goes_back(
+    turning: Option<Turning>,
+    beside: &Beside,
+    store: &mut Store,
+    pipeline: &str,
+    board: &Board,
+    halt: &Halt,
+) -> bool {
+    match turning.filter(|turned| halt.plugin.as_ref() == Some(&turned.plugin)) {
+        Some(turned) => {
+            turned.roll_back(beside, store, pipeline, board, halt).await;
+            true
+        }
+        None => gives_way(beside, store, pipeline, board, halt).await,
+    }
+}
+
+/// A version that had not proven itself when the process before ended, and ends this one, gives way to the version before
+/// it, as it would have there. False when it is not that, or when there is none to give way to.
+pub(super) async fn gives_way(beside: &Beside, store: &mut Store, pipeline: &str, board: &Board, halt: &Halt) -> bool {
+    // A plugin that stands where the source has no log any more does so in every version.
+    let gap = matches!(halt.class, HaltClass::DataGapPlugin | HaltClass::DataGapCursor);
+    let Some(plugin) = halt.plugin.as_ref().filter(|_| !gap) else { return false };
+    let Some(now) = beside.plugins.running(plugin) else { return false };
+    let cause = cause(halt);
+    let outcome = async {
+        let known = store.generations(pipeline, plugin).await?;
+        let unproven = known.iter().find(|one| one.fingerprint == now.fingerprint && !one.proven);
+        let Some(number) = unproven.map(|one| one.number) else { return Ok(None) };
+        let Some(before) = beside.loader.earlier(&now, known).await else { return Ok(None) };
+        // First, so that no two versions give way to each other for ever.
+        store.block_generation(pipeline, plugin, number, &cause).await?;
+        Ok::<_, StoreError>(Some((number, before)))
+    };
+    match outcome.await {
+        Ok(Some((number, before))) => {
+            events::rolled_back(plugin, number, &cause);
+            beside.plugins.change(|plugins| plugins.apply(Change::Enters(Box::new(before))));
+            board.candidate(plugin, Some(format!("rolled-back: {cause}")));
+            true
+        }
+        Ok(None) => false,
+        Err(error) => {
+            tracing::warn!(plugin, "whether a version before could run instead is not known: {}", chain(&error));
+            false
+        }
+    }
+}
+
+fn cause(halt: &Halt) -> String {
+    format!("{}: {}", halt.class, halt.detail)
 }

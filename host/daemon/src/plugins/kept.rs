@@ -55,6 +55,11 @@ impl Kept {
         self.prune()
     }
 
+    /// Counts a copy among the newest. One that is not there, or cannot be touched, is no reason to stop.
+    pub(super) fn refresh(&self, fingerprint: &str) {
+        let _ = fs::File::open(self.folder.join(fingerprint)).and_then(|copy| copy.set_modified(SystemTime::now()));
+    }
+
     fn prune(&self) -> io::Result<()> {
         let mut copies: Vec<(SystemTime, PathBuf)> = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
@@ -71,6 +76,11 @@ impl Kept {
         let Ok(entries) = fs::read_dir(&self.folder) else { return BTreeSet::new() };
         let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
         names.filter(|name| !name.ends_with(".tmp")).collect()
+    }
+
+    /// Where the copy of a version lies, if there is one.
+    pub(super) fn folder(&self, fingerprint: &str) -> PathBuf {
+        self.folder.join(fingerprint)
     }
 
     /// Puts a copy into the plugin directory, each file by renaming.
@@ -111,6 +121,19 @@ mod tests {
         assert_eq!(fs::read(dir.join("plugin.wasm")).unwrap(), b"wasm");
         assert_eq!(fs::read(dir.join(SIGNATURE)).unwrap(), b"signature");
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn what_runs_outlasts_its_candidates() {
+        let root = tempfile::tempdir().unwrap();
+        let (kept, unsigned) = (Kept::of(root.path(), "mirror"), root.path().join("none"));
+        kept.keep("runs", b"wasm", "toml", &unsigned).unwrap();
+        for number in 0..3 * MOST {
+            kept.refresh("runs");
+            kept.keep(&format!("candidate {number}"), b"wasm", "toml", &unsigned).unwrap();
+        }
+        let names = kept.fingerprints();
+        assert!(names.len() == MOST && names.contains("runs"), "{names:?}");
     }
 
     #[test]

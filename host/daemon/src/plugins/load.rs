@@ -14,6 +14,7 @@ use walgate_plugin::{
     Component, Engine, Found, FoundState, HttpAccess, Manifest, Policy, ScanError, TrustedKeys, Worker, check_pin,
     signature_of,
 };
+use walgate_store::Generation;
 
 use super::{Directory, Kept, Loaded, NotRunning};
 use crate::config::Config;
@@ -78,10 +79,38 @@ impl Loader {
         walgate_plugin::scan(&self.dir)
     }
 
-    /// Loads one entry beside others that run: it compiles where it takes no time from them.
-    pub(super) async fn one(&self, entry: &Found) -> Result<Loaded, NotRunning> {
+    /// Loads one entry beside others that run: it compiles where it takes no time from them. `running` is the version of it
+    /// that runs, whose copy outlasts any number of candidates.
+    pub(super) async fn one(&self, entry: &Found, running: Option<&Loaded>) -> Result<Loaded, NotRunning> {
+        if let (Some(cache), Some(running)) = (&self.cache, running) {
+            Kept::of(cache, &entry.name).refresh(&running.fingerprint);
+        }
         let beside = Self { engine: self.engine.in_the_background(), ..self.clone() };
-        load_one(&beside, entry.clone()).await
+        load_one(&beside, entry.clone(), &entry.manifest).await
+    }
+
+    /// The version of a plugin that ran last before this one, was not rolled back, and has a copy that can be loaded.
+    pub(crate) async fn earlier(&self, plugin: &Loaded, mut known: Vec<Generation>) -> Option<Loaded> {
+        let kept = Kept::of(self.cache.as_deref()?, &plugin.name);
+        let copies = kept.fingerprints();
+        known.retain(|one| {
+            one.blocked.is_none() && one.fingerprint != plugin.fingerprint && copies.contains(&one.fingerprint)
+        });
+        known.sort_by_key(|one| std::cmp::Reverse(one.entered_at));
+        for one in known {
+            let copy = kept.folder(&one.fingerprint);
+            let (wasm, manifest) = (copy.join("plugin.wasm"), copy.join("plugin.toml"));
+            let entry = Found { name: plugin.name.clone(), wasm, manifest, state: FoundState::Ready };
+            // What plugin.toml says of files counts from where it lay.
+            match load_one(self, entry, &self.dir.join(&plugin.name).join("plugin.toml")).await {
+                Ok(loaded) if loaded.fingerprint == one.fingerprint => return Some(loaded),
+                Ok(_) => tracing::warn!(plugin = plugin.name, generation = one.number, "its copy is damaged"),
+                Err(NotRunning { cause, .. }) => {
+                    tracing::warn!(plugin = plugin.name, generation = one.number, cause, "its copy does not run");
+                }
+            }
+        }
+        None
     }
 
     /// Loads every entry.
@@ -99,7 +128,7 @@ impl Loader {
             .filter(|entry| name.is_none_or(|name| entry.name == name))
             .map(|entry| {
                 let (name, manifest, loader) = (entry.name.clone(), entry.manifest.clone(), self.clone());
-                (name, manifest, tokio::spawn(async move { load_one(&loader, entry).await }))
+                (name, manifest, tokio::spawn(async move { load_one(&loader, entry.clone(), &entry.manifest).await }))
             })
             .collect();
         for (name, manifest, loading) in loading {
@@ -126,7 +155,8 @@ impl Loader {
     }
 }
 
-async fn load_one(loader: &Loader, entry: Found) -> Result<Loaded, NotRunning> {
+/// `place` is the path that plugin.toml speaks from.
+async fn load_one(loader: &Loader, entry: Found, place: &Path) -> Result<Loaded, NotRunning> {
     let rejected = |cause: String| NotRunning { name: entry.name.clone(), state: "rejected", cause, required: true };
     match &entry.state {
         FoundState::Ready => {}
@@ -141,22 +171,22 @@ async fn load_one(loader: &Loader, entry: Found) -> Result<Loaded, NotRunning> {
         FoundState::Refused(refusal) => return Err(rejected(refusal.to_string())),
     }
     let text = Manifest::text(&entry.manifest).map_err(|error| rejected(chain(&error)))?;
-    let manifest = Manifest::parse(&entry.manifest, &text).map_err(|error| rejected(chain(&error)))?;
+    let manifest = Manifest::parse(place, &text).map_err(|error| rejected(chain(&error)))?;
     let (component, bytes) = load_component(loader, &entry, manifest.sha256.clone()).await.map_err(&rejected)?;
     let fingerprint = fingerprint(&component.digest(), &text);
     let Secured { hash_key, http, tells: secrets } = loader.secured(&manifest).map_err(&rejected)?;
-    if let Some(cache) = &loader.cache
-        && let Err(error) = Kept::of(cache, &entry.name).keep(&fingerprint, &bytes, &text, &signature_of(&entry.wasm))
-    {
-        tracing::warn!(plugin = entry.name, "no copy of it is kept to go back to: {error}");
-    }
-    drop(bytes);
     let policy = Policy { http, ..manifest.policy(&entry.name) };
     let worker = Worker::start(component, policy).map_err(|error| rejected(chain(&error)))?;
     let description = worker.describe().await.map_err(|error| rejected(format!("describe: {}", chain(&error))))?;
     let effective = manifest
         .effective(&description)
         .map_err(|error| rejected(format!("{}: {}", entry.manifest.display(), chain(&error))))?;
+    // Only what could run is worth going back to.
+    if let Some(cache) = &loader.cache
+        && let Err(error) = Kept::of(cache, &entry.name).keep(&fingerprint, &bytes, &text, &signature_of(&entry.wasm))
+    {
+        tracing::warn!(plugin = entry.name, "no copy of it is kept to go back to: {error}");
+    }
     Ok(Loaded {
         name: entry.name.clone(),
         manifest,

@@ -8,7 +8,7 @@ mod listen;
 mod load;
 mod watch;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
@@ -84,7 +84,7 @@ pub(crate) struct NotRunning {
 }
 
 /// What a directory holds.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Directory {
     pub(crate) loaded: Vec<Loaded>,
     pub(crate) not_running: Vec<NotRunning>,
@@ -132,15 +132,11 @@ impl Directory {
     }
 }
 
-/// The directory as it runs. Cheap to clone; all see the same.
-#[derive(Clone)]
+/// The directory as it runs; nothing before it was loaded. Cheap to clone; all see the same.
+#[derive(Clone, Default)]
 pub(crate) struct Plugins(Arc<Mutex<Directory>>);
 
 impl Plugins {
-    pub(crate) fn new(directory: Directory) -> Self {
-        Self(Arc::new(Mutex::new(directory)))
-    }
-
     /// Everything, as it is now.
     pub(crate) fn read(&self) -> Directory {
         self.lock().clone()
@@ -161,26 +157,10 @@ impl Plugins {
         self.lock().loaded.iter().map(|plugin| (plugin.name.clone(), plugin.manifest.ends_without_files)).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Directory> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The workers whose own metrics are shown with ours.
-#[derive(Clone, Default)]
-pub(crate) struct Workers(Arc<Mutex<BTreeMap<String, Arc<Worker>>>>);
-
-impl Workers {
-    /// A worker in place of the one before.
-    pub(crate) fn set(&self, plugin: &Loaded) {
-        let mut workers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        workers.insert(plugin.name.clone(), Arc::clone(&plugin.worker));
-    }
-
     /// Copies what plugins counted into the registry, as `walgate_plugin_<name>` with the plugin as the only label. The
     /// names are checked and capped by the worker.
     pub(crate) fn publish(&self) {
-        for (plugin, worker) in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for (plugin, worker) in self.lock().loaded.iter().map(|plugin| (&plugin.name, &plugin.worker)) {
             let snapshot = worker.metrics();
             let names: BTreeSet<String> = snapshot.counters.keys().cloned().collect();
             for (name, value) in snapshot.counters {
@@ -196,6 +176,10 @@ impl Workers {
             }
             metrics::counter!("walgate_metrics_dropped_total", "plugin" => plugin.clone()).absolute(snapshot.dropped);
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Directory> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

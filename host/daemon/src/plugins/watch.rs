@@ -15,7 +15,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use walgate_plugin::{Found, FoundState, signature_of};
 
 use super::listen::Ear;
-use super::{Candidate, Change, Loaded, Loader, NotRunning, Plugins, Workers};
+use super::{Candidate, Change, Loaded, Loader, NotRunning, Plugins};
 use crate::config::{Config, Watching};
 use crate::exit::chain;
 use crate::status::Board;
@@ -33,7 +33,6 @@ pub(crate) struct Watch {
     /// What runs, which the pipeline changes: also back, without being asked.
     plugins: Plugins,
     candidates: mpsc::Sender<Candidate>,
-    workers: Workers,
     board: Board,
     /// The directory itself cannot be read, and it was said.
     lost: bool,
@@ -103,11 +102,10 @@ impl Watch {
         before: Stamps,
         plugins: Plugins,
         candidates: mpsc::Sender<Candidate>,
-        workers: Workers,
         board: Board,
     ) -> Self {
         let seen = before.0.into_iter().map(|(name, stamp)| (name, Seen { stamp, judged: true })).collect();
-        Self { loader, seen, missing: BTreeMap::new(), plugins, candidates, workers, board, lost: false }
+        Self { loader, seen, missing: BTreeMap::new(), plugins, candidates, board, lost: false }
     }
 
     /// Looks until a stop is asked for.
@@ -191,7 +189,7 @@ impl Watch {
         } else if entry.state == FoundState::Ready {
             self.board.plugin_state(&entry.name, "compiling", None);
         }
-        let loaded = self.loader.one(entry).await;
+        let loaded = self.loader.one(entry, running.as_ref()).await;
         // Compiling takes long. What was replaced meanwhile is not wanted any more, good or bad, and is not told of either.
         if Stamp::of(&self.loader, entry) != *stamp {
             return false;
@@ -207,17 +205,10 @@ impl Watch {
     }
 
     async fn enter(&mut self, loaded: Loaded, runs: bool) {
-        let entered = loaded.clone();
+        let (name, required) = (loaded.name.clone(), loaded.manifest.required);
         match self.ask(Change::Enters(Box::new(loaded))).await {
-            Some(Ok(())) => {
-                self.workers.set(&entered);
-                self.board.candidate(&entered.name, None);
-            }
-            Some(Err(cause)) => {
-                let state = "rejected";
-                let required = entered.manifest.required;
-                self.reject(&NotRunning { name: entered.name, state, cause, required }, runs);
-            }
+            Some(Ok(())) => self.board.candidate(&name, None),
+            Some(Err(cause)) => self.reject(&NotRunning { name, state: "rejected", cause, required }, runs),
             // The pipeline ends.
             None => {}
         }
