@@ -320,17 +320,18 @@ async fn the_version_before_goes_on_from_the_state_of_the_next(major: u32) -> Re
 /// One changes its code, one its grant, one comes and one goes: each within its own time, while rows come in.
 async fn several_change_at_once_under_load(major: u32) -> Result<()> {
     let scene = Scene::new(major).await?;
+    // Lines that tell rows apart.
+    let manifest = |name: &str| lines_manifest(&scene.path(name)) + "[settings]\nvalues = \"yes\"\n";
     let goes = lines_manifest(&scene.path("goes.txt")).replace("[plugin]", "[plugin]\non_missing = \"stop\"");
     for name in ["lines", "grant"] {
-        scene.lines_plugin(name)?;
+        scene.plugin_bytes(name, &output_lines()?, &manifest(&format!("{name}.txt")))?;
     }
     scene.plugin_bytes("goes", &output_lines()?, &goes)?;
     scene.create_slot()?;
     let walgate = scene.run().await?;
     let changes = async {
-        scene.plugin_bytes("lines", &another(&output_lines()?, "code"), &lines_manifest(&scene.path("lines.txt")))?;
-        let wider =
-            lines_manifest(&scene.path("grant.txt")).replace("[\"id\", \"name\"]", "[\"id\", \"name\", \"email\"]");
+        scene.plugin_bytes("lines", &another(&output_lines()?, "code"), &manifest("lines.txt"))?;
+        let wider = manifest("grant.txt").replace("[\"id\", \"name\"]", "[\"id\", \"name\", \"email\"]");
         scene.plugin_bytes("grant", &output_lines()?, &wider)?;
         scene.lines_plugin("comes")?;
         std::fs::remove_dir_all(scene.path("plugins/goes"))?;

@@ -39,7 +39,7 @@ use crate::halt::{Halt, HaltClass};
 use crate::status::{Board, Phase};
 use running::{OnProbation, Outcome, Running, announce};
 use source::Ready;
-pub(crate) use swaps::{Candidates, blocked_by};
+pub(crate) use swaps::blocked_by;
 pub(crate) use target::look as look_at_targets;
 pub(crate) use turn::Beside;
 use turn::{Turning, gives_way, goes_back};
