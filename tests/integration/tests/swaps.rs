@@ -21,6 +21,7 @@ super::scenarios! {
     the_version_before_goes_on_from_the_state_of_the_next,
     a_version_that_fails_after_a_restart_gives_way,
     a_version_that_has_proven_itself_does_not_give_way,
+    what_was_taken_away_does_not_come_back_with_a_version,
     a_grant_is_changed_without_a_restart,
     a_grant_that_cannot_start_changes_nothing,
     several_change_at_once_under_load,
@@ -251,6 +252,28 @@ async fn a_version_that_fails_after_a_restart_gives_way(major: u32) -> Result<()
     ensure!(status["phase"] == "streaming" && status["halt"].is_null(), "{status}");
     ensure!(!walgate.stderr().contains("halted"), "{}", walgate.stderr());
     scene.wait_confirmed().await
+}
+
+/// Over a restart nothing runs under a plugin.toml that gives more than the one in the directory.
+async fn what_was_taken_away_does_not_come_back_with_a_version(major: u32) -> Result<()> {
+    let scene = Scene::new(major).await?;
+    let manifest = lines_manifest(&scene.path("lines.txt")).replace("on_failure", "backoff_ms = 10\non_failure");
+    scene.plugin_bytes("lines", &output_lines()?, &manifest)?;
+    scene.create_slot()?;
+    let mut walgate = scene.run().await?;
+    walgate.sigterm()?;
+    walgate.wait_exit(SOON).await?;
+    let narrow = manifest.replace("[\"id\", \"name\"]", "[\"id\"]");
+    scene.plugin_bytes("lines", &std::fs::read(guest("trap-on-poison")?)?, &narrow)?;
+    let mut walgate = scene.run().await?;
+    wait_generation(&scene, &walgate, 2).await?;
+    scene.execute("INSERT INTO orders VALUES (1, 1, 'poison')").await?;
+    let status = walgate.wait_exit(SOON).await?;
+    ensure!(status.code() == Some(3), "{status}: {}", walgate.stderr());
+    // The one before sees no less than it did; the operator says so.
+    scene.cli(&["plugin", "rollback", "lines"])?.expect(0, "generation 1")?;
+    let _walgate = scene.run().await?;
+    scene.wait_lines("lines.txt", 1).await.map(drop)
 }
 
 /// One that was through its probation halts like any other: what it cannot take is no matter of its version.

@@ -49,8 +49,18 @@ const SUITES: &[(&str, Suite)] =
 const PARTS: &[(&str, Suite)] = &[("plugins", plugins)];
 
 /// The modules of the integration tests that are about plugins.
-const OF_PLUGINS: [&str; 8] =
-    ["bad_plugins::", "grants::", "hostile::", "languages::", "swaps::", "trust::", "values::", "webhook::"];
+const OF_PLUGINS: [&str; 10] = [
+    "bad_plugins::",
+    "directory::",
+    "grants::",
+    "hostile::",
+    "languages::",
+    "recycling::",
+    "swaps::",
+    "trust::",
+    "values::",
+    "webhook::",
+];
 
 /// Answers `cargo xtask test`.
 pub(crate) fn run(args: &[String]) -> Result<ExitCode> {

@@ -185,15 +185,7 @@ impl Swaps {
     /// Whether a running lane can take it: all that is set up outside of the lane stays as it is.
     fn fits(&self, next: &Loaded) -> bool {
         let Some(handle) = self.lanes.get(&next.name).filter(|handle| !handle.swaps.is_closed()) else { return false };
-        let now = &handle.loaded;
-        let outside = |manifest: &Manifest| {
-            let Manifest { required, checkpoint, outputs, rows, .. } = manifest;
-            (*required, *checkpoint, outputs.clone(), rows.clone())
-        };
-        now.grant == next.grant
-            && now.capabilities == next.capabilities
-            && now.secrets == next.secrets
-            && outside(&now.manifest) == outside(&next.manifest)
+        handle.loaded.is_set_up_like(next) && handle.loaded.secrets == next.secrets
     }
 
     /// Fails with why a change would be for nothing.

@@ -89,7 +89,8 @@ impl Loader {
         load_one(&beside, entry.clone(), &entry.manifest).await
     }
 
-    /// The version of a plugin that ran last before this one, was not rolled back, and has a copy that can be loaded.
+    /// The version of a plugin that ran last before this one, was not rolled back, and has a copy that can be loaded. It is
+    /// given what the plugin.toml in the directory gives: an operator who has taken something away has taken it away.
     pub(crate) async fn earlier(&self, plugin: &Loaded, mut known: Vec<Generation>) -> Option<Loaded> {
         let kept = Kept::of(self.cache.as_deref()?, &plugin.name);
         let copies = kept.fingerprints();
@@ -103,7 +104,11 @@ impl Loader {
             let entry = Found { name: plugin.name.clone(), wasm, manifest, state: FoundState::Ready };
             // What plugin.toml says of files counts from where it lay.
             match load_one(self, entry, &self.dir.join(&plugin.name).join("plugin.toml")).await {
-                Ok(loaded) if loaded.fingerprint == one.fingerprint => return Some(loaded),
+                Ok(loaded) if loaded.fingerprint == one.fingerprint => {
+                    if loaded.is_set_up_like(plugin) && loaded.manifest.http == plugin.manifest.http {
+                        return Some(loaded);
+                    }
+                }
                 Ok(_) => tracing::warn!(plugin = plugin.name, generation = one.number, "its copy is damaged"),
                 Err(NotRunning { cause, .. }) => {
                     tracing::warn!(plugin = plugin.name, generation = one.number, cause, "its copy does not run");

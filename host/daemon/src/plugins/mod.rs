@@ -40,6 +40,16 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
+    /// Whether the same is set up around it: what it sees, what it may do, and where it writes to. Where it sends requests
+    /// to is set up inside.
+    pub(crate) fn is_set_up_like(&self, other: &Self) -> bool {
+        let given = |one: &Self| {
+            let Manifest { required, checkpoint, outputs, rows, .. } = &one.manifest;
+            (*required, *checkpoint, outputs.clone(), rows.clone())
+        };
+        self.grant == other.grant && self.capabilities == other.capabilities && given(self) == given(other)
+    }
+
     /// Whether it is the same in content and secrets.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         (&self.fingerprint, self.secrets) == (&other.fingerprint, other.secrets)
