@@ -234,6 +234,9 @@ pub(crate) struct Status {
 #[derive(Clone, Default)]
 pub(crate) struct Board(Arc<Mutex<Status>>);
 
+/// What is said of a candidate while it is made ready.
+pub(crate) const COMPILING: &str = "compiling";
+
 impl Board {
     pub(crate) fn new() -> Self {
         let board = Self::default();
@@ -294,6 +297,11 @@ impl Board {
         self.plugin(name, |plugin| plugin.candidate = candidate);
     }
 
+    /// It took over, unless it is known by now that it went back.
+    pub(crate) fn entered(&self, name: &str) {
+        self.plugin(name, |plugin| plugin.candidate = plugin.candidate.take().filter(|said| said != COMPILING));
+    }
+
     /// What is durable of a plugin.
     pub(crate) fn cursor(&self, name: &str, cursor: Lsn) {
         self.plugin(name, |plugin| {
@@ -348,11 +356,11 @@ impl Board {
         });
     }
 
-    /// The files of a plugin that does not run are gone. It is no more, but for one that the source keeps log for: that
-    /// ends with the process, so that a folder which is away by mistake costs nothing.
-    pub(crate) fn gone(&self, name: &str) {
+    /// The files of a plugin that does not run are gone. It is no more, unless it was there at the start and the source keeps
+    /// log for it: that ends with the process, so that a folder which is away by mistake costs nothing.
+    pub(crate) fn gone(&self, name: &str, was_there: bool) {
         self.write(|status| match status.plugins.get_mut(name) {
-            Some(held) if held.required && !held.cursor_lsn.is_zero() => {
+            Some(held) if was_there && held.required && !held.cursor_lsn.is_zero() => {
                 held.cause = Some(
                     "its files are gone, and the source keeps its log until walgate is started again; put them back, or \
                      start walgate again to let go of it"

@@ -8,11 +8,13 @@
 //! File: magic, SHA-256 of the code, code. Written to a temporary file, synced, renamed, never over an existing one; a
 //! file that does not match its own digest is removed and compiled again.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{Hash, Hasher};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest, Sha256};
 use wasmtime::component::Component;
@@ -62,6 +64,8 @@ impl CacheError {
 #[derive(Debug, Clone)]
 pub(crate) struct Cache {
     dir: PathBuf,
+    /// What is compiled right now, so that hundreds of plugins with one component compile it once.
+    compiling: Arc<Mutex<BTreeMap<[u8; 32], Arc<Mutex<()>>>>>,
 }
 
 impl Cache {
@@ -79,7 +83,7 @@ impl Cache {
         if !private {
             return Err(CacheError::NotPrivate { path: dir.to_owned() });
         }
-        Ok(Self { dir: dir.to_owned() })
+        Ok(Self { dir: dir.to_owned(), compiling: Arc::default() })
     }
 
     /// The compiled form of a component whose SHA-256 is `digest`; `compile` makes it where there is none. Trouble with the
@@ -91,6 +95,11 @@ impl Cache {
         compile: impl FnOnce() -> wasmtime::Result<Vec<u8>>,
     ) -> wasmtime::Result<Component> {
         let path = self.dir.join(file_name(engine, digest));
+        if let Some(component) = load(engine, &path) {
+            return Ok(component);
+        }
+        let one = Arc::clone(lock(&self.compiling).entry(*digest).or_default());
+        let _one_at_a_time = lock(&one);
         if let Some(component) = load(engine, &path) {
             return Ok(component);
         }
@@ -114,6 +123,11 @@ impl Cache {
             Err(error) => Err(error.error),
         }
     }
+}
+
+/// A compiler that panicked leaves nothing behind that is shared.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// None when there is nothing usable; what is there and not usable is removed.

@@ -71,7 +71,7 @@ pub enum Refusal {
     #[error("the component is larger than {} MiB; strip debug information from it", MAX_COMPONENT_BYTES >> 20)]
     TooLarge,
     /// Two entries have one name.
-    #[error("there is a folder of the same name; keep one of the two")]
+    #[error("there is a folder of the same name; move this file into it as plugin.wasm, or remove one of the two")]
     Duplicate,
     /// The system refused to tell.
     #[error("it cannot be read ({0}); check its permissions")]
@@ -135,8 +135,11 @@ fn check(root: &Path, name: &str, wasm: &Path, folder: bool) -> Result<(), Refus
     if !good_name(name) {
         return Err(Refusal::Name);
     }
-    if folder && !exists(wasm) {
-        return Err(Refusal::NoComponent);
+    if folder && let Err(error) = fs::symlink_metadata(wasm) {
+        return Err(match error.kind() {
+            io::ErrorKind::NotFound => Refusal::NoComponent,
+            kind => Refusal::Unreadable(kind),
+        });
     }
     let real = inside(root, wasm)?;
     let meta = fs::metadata(real).map_err(|error| Refusal::Unreadable(error.kind()))?;

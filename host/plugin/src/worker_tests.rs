@@ -207,8 +207,11 @@ async fn a_sleep_in_a_host_call_ends_at_the_deadline() {
 #[tokio::test]
 async fn many_short_sleeps_end_at_the_deadline() {
     let body = "(loop $l (call $block (call $timer (i64.const 1000000))) (br $l)) unreachable";
-    let expect = CallError::Deadline { limit_ms: DEADLINE_MS, place: DeadlineIn::Guest };
-    check_end(body, short(), expect).await;
+    let worker = start_with(&[("deliver", body)], policy(short()));
+    worker.open(context()).await.unwrap();
+    let ended = deliver(&worker).await.0;
+    // Where it is when its time is up: between two sleeps, or in one that a busy machine has drawn out.
+    assert!(matches!(ended, Err(CallError::Deadline { limit_ms: DEADLINE_MS, .. })), "{ended:?}");
 }
 
 #[tokio::test]

@@ -6,11 +6,11 @@ CREATE TABLE walgate.generations (
     generation  bigint      NOT NULL CHECK (generation > 0),
     fingerprint text        NOT NULL,
     version     text        NOT NULL,
-    entered_at  timestamptz NOT NULL DEFAULT now(),
+    opened_at   timestamptz,
     blocked     text,
     proven      boolean     NOT NULL DEFAULT false,
     PRIMARY KEY (pipeline, plugin, generation),
     UNIQUE (pipeline, plugin, fingerprint)
 );
 COMMENT ON TABLE walgate.generations IS
-    'The versions of each plugin that ran; blocked says why one was rolled back and is not started again, proven that one was through its probation.';
+    'The versions of each plugin that were to run, and ran if they were ever opened; blocked says why one was rolled back and is not started again, proven that one was through its probation.';

@@ -20,8 +20,8 @@ pub struct Generation {
     pub fingerprint: String,
     /// What the plugin calls this version.
     pub version: String,
-    /// When it was started last.
-    pub entered_at: SystemTime,
+    /// When it was opened last; one that never could be did not run.
+    pub opened_at: Option<SystemTime>,
     /// Why it was rolled back, if it was.
     pub blocked: Option<String>,
     /// It was through its probation once.
@@ -56,7 +56,7 @@ impl Store {
                    SELECT $1, $2, coalesce((SELECT max(generation) FROM walgate.generations
                                              WHERE pipeline = $1 AND plugin = $2), 0) + 1, $3, $4 FROM held
                    ON CONFLICT (pipeline, plugin, fingerprint)
-                   DO UPDATE SET (version, entered_at) = (excluded.version, now())
+                   DO UPDATE SET version = excluded.version
                    RETURNING generation, proven";
         let session = self.connection.session().await?;
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
@@ -82,6 +82,18 @@ impl Store {
                     WHERE pipeline = $1 AND plugin = $3 AND generation = $4";
         let number = to_bigint(number, "a generation")?;
         self.write_fenced("blocking a generation", pipeline, sql, &[&plugin, &number, &reason]).await?;
+        Ok(())
+    }
+
+    /// Marks a generation that was opened, and runs from now on.
+    ///
+    /// # Errors
+    /// Retry when the database does not answer; Operator `fenced` when another process took over.
+    pub async fn opened_generation(&mut self, pipeline: &str, plugin: &str, number: u64) -> Result<(), StoreError> {
+        let sql = "UPDATE walgate.generations SET opened_at = clock_timestamp()
+                    WHERE pipeline = $1 AND plugin = $3 AND generation = $4";
+        let number = to_bigint(number, "a generation")?;
+        self.write_fenced("keeping that a generation runs", pipeline, sql, &[&plugin, &number]).await?;
         Ok(())
     }
 
@@ -133,7 +145,7 @@ impl StoreReader {
 }
 
 const DOING: &str = "listing generations";
-const LIST: &str = "SELECT generation, fingerprint, version, entered_at, blocked, proven FROM walgate.generations
+const LIST: &str = "SELECT generation, fingerprint, version, opened_at, blocked, proven FROM walgate.generations
                      WHERE pipeline = $1 AND plugin = $2 ORDER BY generation";
 
 fn read(row: &tokio_postgres::Row) -> Result<Generation, StoreError> {
@@ -141,7 +153,7 @@ fn read(row: &tokio_postgres::Row) -> Result<Generation, StoreError> {
         let number: i64 = row.try_get(0)?;
         Ok((number, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?, row.try_get(4)?, row.try_get(5)?))
     };
-    let (number, fingerprint, version, entered_at, blocked, proven) =
+    let (number, fingerprint, version, opened_at, blocked, proven) =
         read().map_err(|error: PgError| StoreError::server(DOING, &error))?;
-    Ok(Generation { number: from_bigint(number, "generation")?, fingerprint, version, entered_at, blocked, proven })
+    Ok(Generation { number: from_bigint(number, "generation")?, fingerprint, version, opened_at, blocked, proven })
 }

@@ -12,6 +12,7 @@ use super::scene::{SOON, Scene, expect_end, lines_manifest, shop_manifest};
 
 super::scenarios! {
     files_that_are_no_plugins,
+    a_grant_that_does_not_fit_stops_one_plugin,
     an_ungranted_column_keeps_one_plugin_out,
     misbehaving_plugins_are_parked_and_the_others_go_on,
     a_plugin_may_halt_the_pipeline,
@@ -64,6 +65,45 @@ async fn files_that_are_no_plugins(major: u32) -> Result<()> {
     let status = scene.status(&walgate).await?;
     ensure!(status["plugins"]["truncated"]["state"] == "rejected", "{status}");
     Ok(())
+}
+
+/// What a grant gets wrong about a table shows when its rows come, and is the matter of that plugin alone.
+async fn a_grant_that_does_not_fit_stops_one_plugin(major: u32) -> Result<()> {
+    let scene = Scene::new(major).await?;
+    scene.lines_plugin("good")?;
+    let wrong = lines_manifest(&scene.path("wrong.txt"))
+        .replace("[\"id\", \"name\"]", "[\"id\", \"nmae\"]")
+        .replace("required = true", "required = false")
+        .replace("on_failure = \"halt\"", "on_failure = \"park\"");
+    scene.plugin("wrong", "output-lines", &wrong)?;
+    scene.create_slot()?;
+    let mut walgate = scene.run().await?;
+    let customer = async |id: u32| scene.execute(&format!("INSERT INTO customers VALUES ({id}, 'a', 'b', 'c')")).await;
+    customer(1).await?;
+    scene.wait_plugin(&walgate, "wrong", "parked").await?;
+    let cause = scene.status(&walgate).await?["plugins"]["wrong"]["cause"].to_string();
+    ensure!(cause.contains("granted_column_missing") && cause.contains("nmae"), "{cause}");
+    customer(2).await?;
+    scene.wait_lines("good.txt", 2).await?;
+    // One that comes while the others run is turned away again, whatever its policy is.
+    let wrong = wrong.replace("wrong.txt", "late.txt").replace("\"park\"", "\"halt\"");
+    scene.plugin("late", "output-lines", &wrong)?;
+    scene.wait_plugin(&walgate, "late", "probation").await?;
+    customer(3).await?;
+    wait_until(SOON, "it to be turned away", async || {
+        let late = scene.status(&walgate).await?["plugins"]["late"].clone();
+        Ok(late["state"] == "quarantined" && late["candidate"].to_string().contains("granted_column_missing"))
+    })
+    .await?;
+    scene.wait_lines("good.txt", 3).await?;
+    // By its own policy it halts the pipeline, and says which plugin it is.
+    walgate.sigterm()?;
+    walgate.wait_exit(SOON).await?;
+    std::fs::remove_dir_all(scene.path("plugins/late"))?;
+    scene.plugin("wrong", "output-lines", &wrong.replace("late.txt", "wrong.txt"))?;
+    let mut walgate = scene.start()?;
+    customer(4).await?;
+    expect_end(&mut walgate, 3, &["granted_column_missing (plugin wrong)"]).await
 }
 
 async fn an_ungranted_column_keeps_one_plugin_out(major: u32) -> Result<()> {

@@ -133,9 +133,11 @@ async fn a_link_out_of_the_directory_is_refused(major: u32) -> Result<()> {
     }
     symlink(scene.path("elsewhere/plugin"), dir.join("whole"))?;
     for (name, here, away) in [("code", "plugin.toml", "plugin.wasm"), ("grants", "plugin.wasm", "plugin.toml")] {
-        fs::create_dir(dir.join(name))?;
-        fs::copy(dir.join("lines").join(here), dir.join(name).join(here))?;
-        symlink(scene.path("elsewhere/plugin").join(away), dir.join(name).join(away))?;
+        let half = dir.join(format!("{name}.tmp"));
+        fs::create_dir(&half)?;
+        fs::copy(dir.join("lines").join(here), half.join(here))?;
+        symlink(scene.path("elsewhere/plugin").join(away), half.join(away))?;
+        fs::rename(half, dir.join(name))?;
     }
     for name in ["whole", "code", "grants"] {
         scene.wait_plugin(&walgate, name, "rejected").await?;

@@ -21,9 +21,11 @@ super::scenarios! {
     kf_033_a_slot_that_waits_names_who_holds_it,
     kf_036_a_leftover_of_ours_is_ended,
     kf_039_a_publication_younger_than_the_slot,
+    a_slot_behind_another_one_is_not_warned_of,
     kf_042_a_role_that_lost_its_rights,
     another_cluster_at_the_same_address,
     a_cluster_restored_from_a_cold_backup,
+    a_quiet_cluster_restored_from_a_cold_backup,
     failover_needs_a_server_that_has_it,
     other_publications_inside_a_transaction,
 }
@@ -244,6 +246,19 @@ async fn kf_039_a_publication_younger_than_the_slot(major: u32) -> Result<()> {
     walgate.wait_ready(SOON).await
 }
 
+/// A new slot takes the oldest catalog over from one that is behind: that says nothing about publications.
+async fn a_slot_behind_another_one_is_not_warned_of(major: u32) -> Result<()> {
+    let scene = Scene::new(major).await?;
+    scene.lines_plugin("lines")?;
+    scene.execute("DROP PUBLICATION shop").await?;
+    scene.execute("SELECT pg_create_logical_replication_slot('behind', 'pgoutput')").await?;
+    scene.execute("CREATE TABLE later (id int); CREATE PUBLICATION shop FOR TABLE customers, orders").await?;
+    scene.create_slot()?;
+    let said = scene.cli(&["check"])?;
+    ensure!(!said.all().contains("may be younger"), "{}", said.all());
+    said.expect(0, "")
+}
+
 async fn kf_042_a_role_that_lost_its_rights(major: u32) -> Result<()> {
     let (mut scene, _state) = with_state(Cluster::start(major)?).await?;
     for (lost, name) in [("NOLOGIN", "authentication"), ("NOREPLICATION", "permission")] {
@@ -305,6 +320,47 @@ async fn a_cluster_restored_from_a_cold_backup(major: u32) -> Result<()> {
         .await?;
     ensure!(scene.lines("lines.txt").len() == lines, "nothing of the other history is delivered");
     // Not the second time either.
+    expect_end(&mut scene.start()?, 3, &["lineage_changed"]).await
+}
+
+/// The slot of the copy stands after the last change that was delivered: what comes next in it is of another history although
+/// nothing that was known is missing.
+async fn a_quiet_cluster_restored_from_a_cold_backup(major: u32) -> Result<()> {
+    let (mut scene, _state) = with_state(Cluster::builder(major).durable(true).start()?).await?;
+    scene.execute("CREATE TABLE unpublished (note text)").await?;
+    scene.create_slot()?;
+    let walgate = scene.run().await?;
+    scene.execute("INSERT INTO orders VALUES (1, 1, 'x')").await?;
+    scene.wait_lines("lines.txt", 1).await?;
+    scene.wait_confirmed().await?;
+    stop(walgate).await?;
+    let lines = scene.lines("lines.txt").len();
+    scene.cluster.stop_fast()?;
+    let backup = scene.path("backup");
+    scene.cluster.copy_data(&backup)?;
+    scene.cluster.launch()?;
+    // Much is written, and nothing of it is for anybody.
+    let mut walgate = scene.run().await?;
+    let unpublished = "INSERT INTO unpublished SELECT repeat('x', 1000) FROM generate_series(1, 10000)";
+    scene.execute(unpublished).await?;
+    let end = scene.ask("SELECT pg_current_wal_lsn()").await?;
+    let confirmed =
+        format!("SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots WHERE slot_name = 'walgate'");
+    wait_until(SOON, "the quiet to be acknowledged", async || Ok(scene.ask(&confirmed).await? == "t")).await?;
+    walgate.sigkill()?;
+    walgate.wait_exit(SOON).await?;
+    scene.cluster.stop_fast()?;
+    scene.cluster.restore_data(&backup)?;
+    scene.cluster.launch()?;
+    for id in 2..=30 {
+        scene.execute(&format!("INSERT INTO orders VALUES ({id}, 1, 'another history')")).await?;
+    }
+    for _ in 0..3 {
+        scene.execute(unpublished).await?;
+    }
+    let words = ["lineage_changed", "had none when it was read", "restored to an earlier state and has gone on"];
+    expect_end(&mut scene.start()?, 3, &words).await?;
+    ensure!(scene.lines("lines.txt").len() == lines, "nothing of the other history is delivered");
     expect_end(&mut scene.start()?, 3, &["lineage_changed"]).await
 }
 

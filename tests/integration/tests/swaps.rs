@@ -26,6 +26,9 @@ super::scenarios! {
     a_grant_that_cannot_start_changes_nothing,
     several_change_at_once_under_load,
     a_plugin_comes_and_goes,
+    a_newcomer_that_never_opens_is_turned_away,
+    a_parked_plugin_is_tried_again_when_it_is_dropped_in_again,
+    a_turn_goes_back_after_as_many_failures,
     an_operator_goes_back,
     a_plugin_that_cannot_go_on_is_mended_while_it_tries,
 }
@@ -376,8 +379,8 @@ async fn several_change_at_once_under_load(major: u32) -> Result<()> {
         let different: std::collections::BTreeSet<&String> = lines.iter().collect();
         ensure!(different.len() == 300, "{name} has lines twice");
     }
-    insert(&scene, 301..=301).await?;
     let came = scene.lines("comes.txt").len();
+    insert(&scene, 301..=301).await?;
     wait_until(SOON, "a row of the one that came", async || Ok(scene.lines("comes.txt").len() > came)).await?;
     scene.wait_confirmed().await
 }
@@ -452,6 +455,93 @@ async fn a_plugin_comes_and_goes(major: u32) -> Result<()> {
     scene.wait_lines("lines.txt", 6).await?;
     ensure!(scene.lines("second.txt").len() == 2);
     scene.wait_confirmed().await
+}
+
+/// Nobody waits long for a newcomer, and not twice.
+async fn a_newcomer_that_never_opens_is_turned_away(major: u32) -> Result<()> {
+    let scene = Scene::new(major).await?;
+    scene.lines_plugin("lines")?;
+    scene.create_slot()?;
+    let walgate = scene.run().await?;
+    let manifest = lines_manifest(&scene.path("never.txt")).replace("on_failure = \"halt\"", "on_failure = \"park\"");
+    let never = format!("{manifest}\n[limits]\nopen_deadline_ms = 500\n");
+    scene.plugin("never", "loop-in-open", &never)?;
+    scene.wait_plugin(&walgate, "never", "rejected").await?;
+    insert(&scene, 1..=2).await?;
+    scene.wait_lines("lines.txt", 2).await?;
+    ensure!(walgate.stderr().matches("open failed").count() <= 1, "{}", walgate.stderr());
+    // Another turn does not open it again.
+    scene.lines_plugin("other")?;
+    scene.wait_plugin(&walgate, "other", "probation").await?;
+    insert(&scene, 3..=4).await?;
+    scene.wait_lines("other.txt", 2).await?;
+    ensure!(scene.status(&walgate).await?["plugins"]["never"]["state"] == "rejected");
+    scene.wait_lines("lines.txt", 4).await.map(drop)
+}
+
+/// A parked one is left alone by changes of others, and tried again when it is dropped in again, also unchanged.
+async fn a_parked_plugin_is_tried_again_when_it_is_dropped_in_again(major: u32) -> Result<()> {
+    let scene = Scene::new(major).await?;
+    scene.lines_plugin("lines")?;
+    let manifest = lines_manifest(&scene.path("parks.txt"))
+        .replace("on_failure = \"halt\"", "backoff_ms = 10\non_failure = \"park\"");
+    scene.plugin("parks", "trap-on-poison", &manifest)?;
+    scene.create_slot()?;
+    let walgate = scene.run().await?;
+    let parked = || walgate.stderr().matches("plugin parked").count();
+    scene.execute("INSERT INTO orders VALUES (1, 1, 'poison')").await?;
+    scene.wait_plugin(&walgate, "parks", "parked").await?;
+    let before = parked();
+    scene.lines_plugin("other")?;
+    scene.wait_plugin(&walgate, "other", "probation").await?;
+    ensure!(
+        scene.status(&walgate).await?["plugins"]["parks"]["state"] == "parked" && parked() == before,
+        "{}",
+        walgate.stderr()
+    );
+    // Not mended, so it parks once more.
+    scene.cli(&["plugin", "unblock", "parks"])?.expect(0, "a running walgate tries")?;
+    wait_until(SOON, "it to be tried and parked again", async || {
+        let parks = scene.status(&walgate).await?["plugins"]["parks"].clone();
+        Ok(parks["state"] == "parked"
+            && parks["retries"].as_u64() > Some(0)
+            && parks["since"].is_u64()
+            && parked() > before)
+    })
+    .await?;
+    insert(&scene, 2..=2).await?;
+    scene.wait_lines("lines.txt", 2).await.map(drop)
+}
+
+/// A change that takes a turn has the same probation as one in a lane: failures count although each batch goes through in
+/// the end, and whatever the policy is.
+async fn a_turn_goes_back_after_as_many_failures(major: u32) -> Result<()> {
+    let scene = Scene::new(major).await?;
+    let parks = |file: &str| {
+        lines_manifest(&scene.path(file)).replace("on_failure = \"halt\"", "backoff_ms = 10\non_failure = \"park\"")
+    };
+    scene.plugin_bytes("lines", &output_lines()?, &parks("lines.txt"))?;
+    scene.create_slot()?;
+    let walgate = scene.run().await?;
+    let settings = "[settings]\nbatches = \"1\"\n";
+    scene.plugin("lines", "trap-after-batches", &(parks("other.txt") + settings))?;
+    wait_generation(&scene, &walgate, 2).await?;
+    let load = async {
+        for id in 1..=400 {
+            if plugin(&scene, &walgate).await?["generation"] == 1 {
+                return Ok(id - 1);
+            }
+            insert(&scene, id..=id).await?;
+        }
+        anyhow::bail!("it never went back: {}", plugin(&scene, &walgate).await?)
+    };
+    let rows: u32 = load.await?;
+    wait_candidate(&scene, &walgate, "rolled-back").await?;
+    insert(&scene, rows + 1..=rows + 2).await?;
+    wait_until(SOON, "every row once", async || {
+        Ok(scene.lines("lines.txt").len() + scene.lines("other.txt").len() == rows as usize + 2)
+    })
+    .await
 }
 
 async fn an_operator_goes_back(major: u32) -> Result<()> {

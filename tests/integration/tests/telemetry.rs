@@ -15,6 +15,7 @@ use super::scene::{SOON, Scene, expect_end, shop_manifest};
 super::scenarios! {
     every_line_and_metric_is_on_its_list,
     a_halt_names_its_page,
+    a_start_that_halts_is_an_event,
 }
 
 const KEYS: &str = include_str!("../../../host/daemon/src/telemetry/allow.rs");
@@ -92,6 +93,23 @@ async fn a_halt_names_its_page(major: u32) -> Result<()> {
     let list: Value = serde_json::from_str(&scene.cli(&["--json", "explain"])?.stdout())?;
     ensure!(list.as_array().is_some_and(|all| all.iter().any(|one| one["name"] == "fenced")), "{list}");
     Ok(())
+}
+
+/// Who reads JSON reads nothing else: a start that halts is one object more, with its class.
+async fn a_start_that_halts_is_an_event(major: u32) -> Result<()> {
+    let mut scene = Scene::new(major).await?;
+    scene.lines_plugin("lines")?;
+    scene.configure("[log]\nformat = \"json\"")?;
+    let mut walgate = scene.start()?;
+    ensure!(walgate.wait_exit(SOON).await?.code() == Some(3));
+    let said = walgate.stderr();
+    let lines =
+        said.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>().with_context(|| said.clone())?;
+    let halts =
+        lines.iter().filter(|line| line["level"] == "ERROR" && line.to_string().contains("go_forward_required"));
+    ensure!(halts.count() == 1, "{said}");
+    scene.configure("")?;
+    expect_end(&mut scene.start()?, 3, &["ERROR", "walgate: halted: go_forward_required"]).await
 }
 
 /// Ends it as asked and gives what it logged.

@@ -41,6 +41,7 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
         };
         lines.push(Line { what: what.to_owned(), ok, warning: false, detail });
     };
+    let mut halted = None;
     let mut reader = None;
     let stored = match connect::state_reader(&config.state).await {
         Ok(mut asked) => match asked.load(&config.slot).await {
@@ -50,6 +51,10 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
                     |stored| format!("reachable, acknowledged up to {}", stored.acked),
                 );
                 note("state", Ok(detail));
+                if let Ok(Some(halt)) = asked.halt(&config.slot).await {
+                    let of = halt.plugin.map(|plugin| format!(" (plugin {plugin})")).unwrap_or_default();
+                    halted = Some(format!("it halted when it ran last: {}{of}: {}", halt.name, halt.detail));
+                }
                 reader = Some(asked);
                 Some(stored)
             }
@@ -119,8 +124,9 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
             }
         }
     }
-    let warning = |detail| Line { what: "source".to_owned(), ok: true, warning: true, detail };
-    lines.extend(warnings.into_iter().map(warning));
+    let warning = |what: &str, detail| Line { what: what.to_owned(), ok: true, warning: true, detail };
+    lines.extend(warnings.into_iter().map(|detail| warning("source", detail)));
+    lines.extend(halted.map(|detail| warning("last run", detail)));
     printer.show(&lines, || {
         let mark = |line: &Line| match (line.ok, line.warning) {
             (false, _) => "FAIL",
@@ -198,8 +204,8 @@ async fn before_blocked(
 ) -> Result<Option<(Loaded, String)>, Failure> {
     let known = reader.generations(&config.slot, &plugin.name).await.map_err(connect::state_failure)?;
     let Some(cause) = crate::pipeline::blocked_by(&known, plugin) else { return Ok(None) };
-    match loader.earlier(plugin, known).await {
-        Some(before) => Ok(Some((before, cause))),
+    match loader.before(plugin, &known).await {
+        Some((_, before)) => Ok(Some((before, cause))),
         None => Err(Failure::usage(format!("quarantined: {cause}"))),
     }
 }

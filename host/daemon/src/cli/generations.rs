@@ -22,8 +22,8 @@ struct Listed {
     generation: u64,
     version: String,
     fingerprint: String,
-    /// Seconds from 1970 when it was started last.
-    entered_at: u64,
+    /// Seconds from 1970 when it was opened last; none for one that never could be.
+    opened_at: Option<u64>,
     /// Its files lie in the plugin directory.
     present: bool,
     /// There is a copy to go back to.
@@ -45,7 +45,7 @@ pub(super) async fn list(config: &Config, plugin: &str, printer: Printer) -> Res
             kept: kept.contains(&one.fingerprint),
             version: one.version,
             fingerprint: one.fingerprint,
-            entered_at: seconds(one.entered_at),
+            opened_at: one.opened_at.map(seconds),
             blocked: one.blocked,
         })
         .collect();
@@ -63,7 +63,8 @@ fn line(one: &Listed) -> String {
     let kept = if one.kept { ", kept" } else { ", no copy" };
     let blocked = one.blocked.as_ref().map(|cause| format!("; rolled back: {cause}")).unwrap_or_default();
     let short: String = one.fingerprint.chars().take(12).collect();
-    format!("{} {} ({short}{present}{kept}{blocked})\n", one.generation, one.version)
+    let never = if one.opened_at.is_none() { ", never ran" } else { "" };
+    format!("{} {} ({short}{present}{kept}{never}{blocked})\n", one.generation, one.version)
 }
 
 #[derive(Serialize)]
@@ -86,9 +87,13 @@ pub(super) async fn rollback(config: &Config, plugin: &str, to: Option<u64>, pri
         None => known
             .iter()
             .filter(|one| one.blocked.is_none() && present.as_ref() != Some(&one.fingerprint))
-            .max_by_key(|one| one.entered_at)
+            .filter(|one| one.opened_at.is_some())
+            .max_by_key(|one| one.opened_at)
             .ok_or_else(|| {
-                Failure::usage(format!("{plugin} has run in one version only; there is nothing to go back to"))
+                Failure::usage(match known.is_empty() {
+                    true => format!("no version of {plugin} ever ran here, so there is nothing to go back to; see: walgate plugin list"),
+                    false => format!("{plugin} has run in one version only; there is nothing to go back to"),
+                })
             })?,
     };
     let Some(cache) = config.plugins.cache_dir.as_deref().filter(|_| kept.contains(&target.fingerprint)) else {
@@ -115,7 +120,13 @@ pub(super) async fn rollback(config: &Config, plugin: &str, to: Option<u64>, pri
 
 /// Has versions that were rolled back tried again.
 pub(super) async fn unblock(config: &Config, plugin: &str, printer: Printer) -> Result<(), Failure> {
-    known(config, plugin).await?;
+    let known = known(config, plugin).await?;
+    if known.is_empty() {
+        return Err(Failure::usage(format!(
+            "no version of {plugin} ever ran here; see which plugins there are: walgate plugin list"
+        )));
+    }
+    let blocked = known.iter().filter(|one| one.blocked.is_some()).count();
     let mut store = connect::state_plain(&config.state).await?;
     store.unblock_generations(&config.slot, plugin).await.map_err(connect::state_failure)?;
     let file = config.plugins.dir.join(plugin).join("plugin.wasm");
@@ -127,7 +138,10 @@ pub(super) async fn unblock(config: &Config, plugin: &str, printer: Printer) -> 
             Err(error) if error.kind() == io::ErrorKind::NotFound => "drop one in".to_owned(),
             Err(error) => format!("touch {} to have it tried, or start walgate again ({error})", file.display()),
         };
-        format!("versions of {plugin} that were rolled back may run again; {next}")
+        match blocked {
+            0 => format!("no version of {plugin} was rolled back; {next}"),
+            _ => format!("versions of {plugin} that were rolled back may run again; {next}"),
+        }
     });
     Ok(())
 }

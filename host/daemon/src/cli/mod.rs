@@ -107,7 +107,9 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            printer.problem(&failure.message);
+            if !failure.message.is_empty() {
+                printer.problem(&failure.message);
+            }
             ExitCode::from(failure.exit.code())
         }
     }

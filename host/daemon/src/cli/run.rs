@@ -7,11 +7,12 @@ use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Mutex, Notify, mpsc, watch};
 
-use crate::config::Config;
+use crate::config::{Config, LogFormat};
 use crate::exit::Failure;
 use crate::pipeline::Beside;
 use crate::plugins::{Loader, Plugins, Stamps, Watch};
 use crate::status::{Board, Phase};
+use crate::telemetry::events;
 use crate::{api, connect, pipeline, plugins, telemetry};
 
 pub(super) async fn run(config: Config) -> Result<(), Failure> {
@@ -23,13 +24,21 @@ pub(super) async fn run(config: Config) -> Result<(), Failure> {
     let redrive = Arc::new(Notify::new());
     api::serve(config.listen, board.clone(), plugins.clone(), metrics, Arc::clone(&redrive)).await?;
     tracing::info!(listen = %config.listen, "status and metrics are served");
-    let outcome = start(config, board.clone(), plugins, redrive, stop).await;
-    if let Err(failure) = &outcome
-        && let Some(halt) = &failure.halt
-    {
-        board.write(|status| (status.phase, status.halt) = (Phase::Halted, Some(halt.clone())));
+    let format = config.log.format;
+    let Err(failure) = start(config, board.clone(), plugins, redrive, stop).await else { return Ok(()) };
+    match &failure.halt {
+        // A halt of the stream was told when it happened.
+        Some(halt) => {
+            if board.read().halt.is_none() {
+                events::halted(halt);
+            }
+            board.write(|status| (status.phase, status.halt) = (Phase::Halted, Some(halt.clone())));
+        }
+        None => tracing::error!("{}", failure.message),
     }
-    outcome
+    // Who reads JSON has been told, and reads nothing else.
+    let message = if format == LogFormat::Json { String::new() } else { failure.message };
+    Err(Failure { message, ..failure })
 }
 
 async fn start(

@@ -93,9 +93,7 @@ fn failure_of(refusal: Refusal) -> Failure {
 
 async fn drop_slot(config: &Config, forget: bool, of: Option<&str>, printer: Printer) -> Result<(), Failure> {
     let mut connection = connect::source(&config.source).await?;
-    if forget {
-        only_ours(config, &mut connection, of).await?;
-    }
+    only_ours(config, &mut connection, forget, of).await?;
     let slot = connection.slot(&config.slot).await.map_err(|error| connect::source_failure(&error))?;
     match slot {
         Some(found) if found.plugin != "pgoutput" || found.database != config.source.database => {
@@ -145,21 +143,44 @@ async fn has_checkpoints(config: &Config) -> bool {
 }
 
 /// Checkpoints are kept by the name of the slot. Two sources that share a state database may use one name, and the
-/// checkpoints of the other one are not ours to forget.
-async fn only_ours(config: &Config, connection: &mut Connection, of: Option<&str>) -> Result<(), Failure> {
-    let mut reader = connect::state_reader(&config.state).await?;
-    let Some(stored) = reader.load(&config.slot).await.map_err(connect::state_failure)? else { return Ok(()) };
+/// checkpoints of the other one are not ours to forget; nor is a slot of another cluster ours to drop, when an address leads
+/// elsewhere than before.
+async fn only_ours(
+    config: &Config,
+    connection: &mut Connection,
+    forget: bool,
+    of: Option<&str>,
+) -> Result<(), Failure> {
+    let loaded = async {
+        let mut reader = connect::state_reader(&config.state).await?;
+        reader.load(&config.slot).await.map_err(connect::state_failure)
+    };
+    let stored = match loaded.await {
+        Ok(stored) => stored,
+        // A slot can be dropped although nobody knows any more what was read from it.
+        Err(_) if !forget => None,
+        Err(failure) => return Err(failure),
+    };
+    let Some(stored) = stored else { return Ok(()) };
     let now = connection.identify_system().await.map_err(|error| connect::source_failure(&error))?;
     let (theirs, ours) = (&stored.lineage, config.source.database.as_str());
     let same = theirs.system_id == now.system_id && theirs.database == ours;
     if same || of == Some(theirs.system_id.as_str()) {
         return Ok(());
     }
+    let otherwise = if forget {
+        format!("if they are yours and no longer needed: walgate slot drop --forget --of {}", theirs.system_id)
+    } else {
+        format!(
+            "if that slot is not needed there: SELECT pg_drop_replication_slot({})",
+            walgate_wire::literal(&config.slot)
+        )
+    };
     Err(Failure::usage(format!(
         "the checkpoints of slot {} were written for system {} database {}, and source.url names system {} database {ours}: they \
-         may belong to another walgate that shares the state database. Choose another source.slot, or, if they are yours and \
-         no longer needed: walgate slot drop --forget --of {}",
-        config.slot, theirs.system_id, theirs.database, now.system_id, theirs.system_id
+         may belong to another walgate that shares the state database, or the address leads to another server now. Correct \
+         source.url or source.slot, or, {otherwise}",
+        config.slot, theirs.system_id, theirs.database, now.system_id
     )))
 }
 

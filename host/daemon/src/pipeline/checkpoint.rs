@@ -66,6 +66,8 @@ pub(crate) struct Checkpoint {
     pub(crate) acked: Lsn,
     /// The last transaction that was delivered to anybody, as it is stored.
     pub(crate) witness: Option<Witness>,
+    /// The last transaction that the stream had, delivered or not.
+    pub(crate) seen: watch::Receiver<Option<Witness>>,
     /// Told by a lane that waits for a commit.
     pub(crate) hurry: Arc<Notify>,
     pub(crate) letters: LetterRoom,
@@ -213,11 +215,13 @@ impl Checkpoint {
             }
         }
         let newest = gathered.delivered.iter().filter_map(Delivered::witness).max_by_key(|witness| witness.commit);
-        if let Some(newest) = newest.filter(|newest| self.witness.is_none_or(|known| known.commit < newest.commit)) {
-            gathered.state.push(newest.write());
-            self.witness = Some(newest);
-        }
         self.acked.advance(self.covered_by_all());
+        let seen = self.seen.borrow().and_then(|seen| seen.until(self.acked));
+        let best = newest.into_iter().chain(seen).reduce(|best, one| if one.is_newer(&best) { one } else { best });
+        if let Some(best) = best.filter(|best| self.witness.is_none_or(|known| best.is_newer(&known))) {
+            gathered.state.push(best.write());
+            self.witness = Some(best);
+        }
         let write = Write {
             acked: self.acked,
             cursors: gathered

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use walgate_core::assemble::{Assembler, Event};
-use walgate_core::minimize::{Item, MinimizeErrorKind as Refused, Minimizer};
+use walgate_core::minimize::{Item, MinimizeError, MinimizeErrorKind as Refused, Minimizer};
 use walgate_core::{Cursor, Lsn};
 use walgate_wire::{Chunk, ChunkReceiver, Frame};
 
@@ -54,6 +54,8 @@ pub(crate) struct Feed {
     covered: Lsn,
     covered_at: Instant,
     committed: bool,
+    /// Its lane was told to end.
+    refused: bool,
 }
 
 impl Feed {
@@ -77,6 +79,7 @@ impl Feed {
             covered,
             covered_at: Instant::now(),
             committed: false,
+            refused: false,
         }
     }
 
@@ -87,7 +90,7 @@ impl Feed {
     fn send(&mut self, todo: Todo) {
         let bytes = match &todo {
             Todo::Batch(batch) => batch.bytes + batch.rows * ROW_OVERHEAD_BYTES,
-            Todo::Relation { .. } | Todo::Learned(_) | Todo::Covered(_) | Todo::Redrive(_) => 0,
+            Todo::Relation { .. } | Todo::Learned(_) | Todo::Covered(_) | Todo::Redrive(_) | Todo::Refused(_) => 0,
         };
         // A lane that ended sends an event that says why; until it arrives, its items may be dropped.
         let sent = self.todo.as_ref().is_some_and(|queue| queue.send(todo).is_ok());
@@ -144,12 +147,31 @@ impl Feed {
     }
 
     /// Whole transactions that wait leave as a batch when the plugin has nothing else to do.
-    fn cut_if_free(&mut self) -> Result<(), Halt> {
-        if self.idle() && self.todo.is_some() && self.minimizer.has_complete() {
-            self.minimizer.cut().map_err(refused)?;
-            self.send_ready();
+    fn cut_if_free(&mut self) {
+        if self.idle() && self.minimizer.has_complete() {
+            self.cut();
         }
-        Ok(())
+    }
+
+    fn cut(&mut self) {
+        if self.takes() {
+            match self.minimizer.cut() {
+                Ok(()) => self.send_ready(),
+                Err(error) => self.refuse(&error),
+            }
+        }
+    }
+
+    /// Whether it is given anything more.
+    fn takes(&self) -> bool {
+        self.todo.is_some() && !self.refused
+    }
+
+    /// Its grant does not fit what comes: its lane ends by its own policy, after what it was given before, and the others go
+    /// on. Nothing is lost, because its cursor stays where it is.
+    fn refuse(&mut self, error: &MinimizeError) {
+        self.refused = true;
+        self.send(Todo::Refused(Halt::of_plugin(class_of(error), &self.name, error.to_string())));
     }
 
     /// A plugin with nothing to do follows the stream, so that it does not hold the acknowledgement back.
@@ -188,6 +210,8 @@ pub(crate) struct Flow {
     pub(crate) taken: Arc<AtomicU64>,
     /// The last transaction that is known to be of this history.
     pub(crate) witness: Option<Witness>,
+    /// Told of it, for the next checkpoint.
+    pub(crate) seen: watch::Sender<Option<Witness>>,
     pub(crate) watch: Watch,
 }
 
@@ -210,7 +234,7 @@ impl Flow {
         mut stop: watch::Receiver<bool>,
     ) -> Result<Option<ChunkReceiver>, Halt> {
         loop {
-            let Incoming { chunks: mut stream, confirmed, known } = tokio::select! {
+            let Incoming { chunks: mut stream, confirmed, acked, known } = tokio::select! {
                 changed = streams.changed() => {
                     if changed.is_err() {
                         return Ok(None);
@@ -225,7 +249,7 @@ impl Flow {
                     continue;
                 }
             };
-            self.begin_stream(confirmed, known);
+            self.begin_stream(confirmed, acked, known);
             match self.read(&mut stream, &mut stop).await? {
                 StreamEnd::Lost => {}
                 StreamEnd::Stop => return self.finish(Some(stream)),
@@ -234,8 +258,8 @@ impl Flow {
     }
 
     /// A new connection repeats what was not acknowledged; each minimizer knows what it has.
-    fn begin_stream(&mut self, confirmed: Lsn, known: oneshot::Sender<()>) {
-        self.watch = Watch::new(self.witness, confirmed, known);
+    fn begin_stream(&mut self, confirmed: Lsn, acked: Lsn, known: oneshot::Sender<()>) {
+        self.watch = Watch::new(self.witness, confirmed, acked, known);
         self.assembler = Assembler::new();
         self.idle_at = Lsn::ZERO;
         self.others = false;
@@ -268,7 +292,7 @@ impl Flow {
                 return Ok(end);
             }
             for feed in &mut self.feeds {
-                feed.cut_if_free()?;
+                feed.cut_if_free();
             }
             self.follow(false);
         }
@@ -287,6 +311,9 @@ impl Flow {
                     if !self.assembler.in_transaction() {
                         self.watch.reaches(wal_end)?;
                         self.idle_at.advance(wal_end);
+                        if let Some(witness) = &mut self.witness {
+                            witness.covered.advance(wal_end);
+                        }
                     }
                 }
             }
@@ -294,6 +321,8 @@ impl Flow {
                 return Ok(Some(StreamEnd::Stop));
             }
         }
+        // Before what is covered is told to the lanes, so that no checkpoint knows of one without the other.
+        self.seen.send_replace(self.witness);
         self.follow(false);
         Ok(None)
     }
@@ -354,12 +383,11 @@ impl Flow {
         if let Event::Begin(head) = &event {
             self.watch.begins(&head.begin)?;
         }
-        for feed in &mut self.feeds {
-            if feed.todo.is_some() {
-                feed.minimizer.apply(&event).map_err(refused)?;
-                if feed.minimizer.has_news() {
-                    feed.send_ready();
-                }
+        for feed in self.feeds.iter_mut().filter(|feed| feed.takes()) {
+            match feed.minimizer.apply(&event) {
+                Ok(()) if feed.minimizer.has_news() => feed.send_ready(),
+                Ok(()) => {}
+                Err(error) => feed.refuse(&error),
             }
         }
         if !self.others {
@@ -375,7 +403,8 @@ impl Flow {
         if let Event::Commit(head, commit, _) = event {
             let (xid, commit_time_us) = (head.begin.xid, head.begin.commit_time_us);
             if self.witness.is_none_or(|known| known.commit < commit.commit) {
-                self.witness = Some(Witness { commit: commit.commit, end: commit.end, xid, commit_time_us });
+                let (commit, end) = (commit.commit, commit.end);
+                self.witness = Some(Witness { commit, end, xid, commit_time_us, covered: end });
             }
             walgate_failpoint::hit("assemble.commit");
             events::transactions_read(1);
@@ -443,8 +472,7 @@ impl Flow {
         });
         for feed in &mut self.feeds {
             feed.minimizer.rewind();
-            feed.minimizer.cut().map_err(refused)?;
-            feed.send_ready();
+            feed.cut();
         }
         if !self.assembler.in_transaction() {
             self.follow(true);
@@ -453,8 +481,8 @@ impl Flow {
     }
 }
 
-fn refused(error: walgate_core::minimize::MinimizeError) -> Halt {
-    let class = match error.kind() {
+fn class_of(error: &MinimizeError) -> HaltClass {
+    match error.kind() {
         Refused::GrantedColumnMissing { .. } => HaltClass::GrantedColumnMissing,
         Refused::ExceptMissing { .. } => HaltClass::ExceptedColumnMissing,
         Refused::Filter { .. } | Refused::Treatment { .. } | Refused::KeyUnknown { .. } => HaltClass::GrantDoesNotFit,
@@ -462,6 +490,5 @@ fn refused(error: walgate_core::minimize::MinimizeError) -> Halt {
         Refused::Value { .. } => HaltClass::ValueNotCarried,
         Refused::Cursor { .. } => HaltClass::DataGapCursor,
         _ => HaltClass::DecodeFailure,
-    };
-    Halt::new(class, error.to_string())
+    }
 }

@@ -37,12 +37,13 @@ use crate::connect::{self, state_failure};
 use crate::exit::{Failure, chain};
 use crate::halt::{Halt, HaltClass};
 use crate::status::{Board, Phase};
-use running::{OnProbation, Outcome, Running, announce};
+use running::{OnProbation, Outcome, Running};
 use source::Ready;
+use start::Beginning;
 pub(crate) use swaps::blocked_by;
 pub(crate) use target::look as look_at_targets;
 pub(crate) use turn::Beside;
-use turn::{Turning, gives_way, goes_back};
+use turn::Turning;
 
 /// Runs until a stop is asked for or something halts.
 pub(crate) async fn run(
@@ -55,13 +56,15 @@ pub(crate) async fn run(
     // Held until the end: the next process may only begin when this one is done.
     let Some(_lease) = lead::lead(&mut store, &config, &board, &mut stop).await? else { return Ok(()) };
     let mut turning: Option<Turning> = None;
+    let mut beginning = Beginning::First;
     loop {
         let mut stopped = stop.clone();
         // A start may wait long: for a plugin that refuses to open, or for a server that hangs. Nothing in it needs to end.
         let started = tokio::select! {
-            started = start::start(config.clone(), &beside, &mut store, &board, &mut stop) => started,
+            started = start::start(config.clone(), &beside, &beginning, &mut store, &board, &mut stop) => started,
             _ = stopped.wait_for(|stop| *stop) => Ok(None),
         };
+        beginning = Beginning::Again { with: None };
         let started = match (started, turning.take()) {
             (Ok(None), _) => return Ok(()),
             (Ok(Some(started)), turned) => {
@@ -69,15 +72,10 @@ pub(crate) async fn run(
                 started
             }
             (Err(failure), Some(turned)) if turned.explains(&failure) => {
-                turned.back(&beside, Err(failure.message));
+                turned.back(&beside, &board, Err(failure.message));
                 continue;
             }
             (Err(failure), _) => {
-                if let Some(halt) = &failure.halt
-                    && gives_way(&beside, &mut store, &config.slot, &board, halt).await
-                {
-                    continue;
-                }
                 // A slot in use belongs to a running pipeline, whose row is not ours to write to.
                 if let Some(halt) = failure.halt.as_ref().filter(|halt| halt.class != HaltClass::SlotActive) {
                     keep_halt(&mut store, &config.slot, halt).await;
@@ -88,15 +86,14 @@ pub(crate) async fn run(
         store.clear_halt(&config.slot).await.map_err(state_failure)?;
         let bytes = store.dead_letter_bytes(&config.slot).await.map_err(state_failure)?;
         let until = tokio::time::Instant::now() + config.plugins.probation;
-        let turned = turning.as_mut().map(|turned| {
+        let on_probation = turning.as_mut().map(|turned| {
             turned.enters();
-            turned.plugin.clone()
+            board.on_probation(&turned.plugin, config.plugins.probation);
+            OnProbation { plugin: turned.plugin.clone(), until }
         });
-        let on_probation = OnProbation { plugins: started.on_probation().chain(turned).collect(), until };
-        on_probation.plugins.iter().for_each(|plugin| board.on_probation(plugin, config.plugins.probation));
         let epoch = store.epoch();
         let running =
-            Running::start(config.clone(), store, started, bytes, beside.clone(), on_probation, board.clone());
+            Running::start(config.clone(), store, started, bytes, beside.clone(), on_probation.clone(), board.clone());
         match running.until(stop.clone()).await {
             Outcome::Stopped => return Ok(()),
             Outcome::Turn(back, candidate) => {
@@ -106,28 +103,31 @@ pub(crate) async fn run(
                     None => connect::state_beside(&config.state, &config.slot, epoch).await?,
                 };
                 board.write(|status| status.phase = Phase::Starting);
-                turning = Some(Turning::begin(&beside, candidate));
+                beginning = Beginning::Again { with: Some(candidate.change.plugin().to_owned()) };
+                turning = Some(Turning::begin(&beside, &board, candidate));
             }
-            Outcome::Halted { halt, on_probation, back } => {
+            Outcome::Halted(halt, back) => {
                 // The checkpoint stage had the only connection; when it was cut off, there is need of another.
                 let back = match back {
                     Some(back) => Ok(back),
                     None => connect::state_beside(&config.state, &config.slot, epoch).await,
                 };
-                let Ok(mut back) = back else {
-                    tracing::warn!("the halt cannot be kept: the state database does not answer");
-                    return Err(halt.into());
-                };
-                if on_probation && goes_back(turning.take(), &beside, &mut back, &config.slot, &board, &halt).await {
-                    store = back;
-                    board.write(|status| status.phase = Phase::Starting);
-                    continue;
+                let turned = turning.take().filter(|_| on_probation.is_some_and(|one| one.explains(&halt)));
+                match (back, turned) {
+                    (Ok(back), Some(turned)) => {
+                        store = back;
+                        board.write(|status| status.phase = Phase::Starting);
+                        turned.roll_back(&beside, &mut store, &config.slot, &board, &halt).await;
+                    }
+                    (Ok(mut back), None) => {
+                        keep_halt(&mut back, &config.slot, &halt).await;
+                        return Err(halt.into());
+                    }
+                    (Err(_), _) => {
+                        tracing::warn!("the halt cannot be kept: the state database does not answer");
+                        return Err(halt.into());
+                    }
                 }
-                if on_probation {
-                    announce(&board, &halt);
-                }
-                keep_halt(&mut back, &config.slot, &halt).await;
-                return Err(halt.into());
             }
         }
     }

@@ -4,7 +4,7 @@
 //! the checkpoint commits, the position is told, the wire says goodbye. A halt does the same, except that no lane begins
 //! another attempt. Refuses to know what a stage does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -20,12 +20,12 @@ use super::ack::Ack;
 use super::apply::Apply;
 use super::bounds;
 use super::checkpoint::{Checkpoint, LetterRoom};
-use super::deliver::{Channels, Delivered, Probation};
+use super::deliver::{Back, Channels, Delivered, Probation};
 use super::flow::{Feed, Flow};
 use super::letters::Keeper;
 use super::source::{self, Source};
 use super::start::Started;
-use super::swaps::{Handle, Swaps, Unproven};
+use super::swaps::{self, Handle, Swaps, Trial};
 use super::turn::Beside;
 use super::witness;
 use crate::config::Config;
@@ -49,7 +49,7 @@ pub(super) struct Running {
     tasks: JoinSet<Ended>,
     drain: Duration,
     turns: mpsc::Receiver<Candidate>,
-    on_probation: OnProbation,
+    on_probation: Option<OnProbation>,
     board: Board,
 }
 
@@ -59,23 +59,21 @@ pub(super) enum Outcome {
     Stopped,
     /// For a change that only a start can make. No store when the stages did not end in time and were cut off.
     Turn(Option<Store>, Candidate),
-    /// With a halt. `on_probation`: of a plugin that may go back, so that it was not announced. No store when its connection
-    /// was cut off.
-    Halted { halt: Halt, on_probation: bool, back: Option<Store> },
+    /// With a halt. No store when its connection was cut off.
+    Halted(Halt, Option<Store>),
 }
 
-/// The plugins whose failure is no halt yet: each entered by a turn, or has not proven itself since, and may go back.
+/// A plugin whose failure is no halt yet: it entered by a turn, and can be turned back.
 #[derive(Clone)]
 pub(super) struct OnProbation {
-    pub(super) plugins: BTreeSet<String>,
+    pub(super) plugin: String,
     pub(super) until: tokio::time::Instant,
 }
 
 impl OnProbation {
     /// Whether the halt is of its making.
     pub(super) fn explains(&self, halt: &Halt) -> bool {
-        let is_one = halt.plugin.as_ref().is_some_and(|plugin| self.plugins.contains(plugin));
-        is_one && tokio::time::Instant::now() < self.until
+        halt.plugin.as_ref() == Some(&self.plugin) && tokio::time::Instant::now() < self.until
     }
 }
 
@@ -98,7 +96,7 @@ impl Running {
         started: Started,
         letter_bytes: u64,
         beside: Beside,
-        on_probation: OnProbation,
+        on_probation: Option<OnProbation>,
         board: Board,
     ) -> Self {
         let Started { stored, witness, unguarded, prepared, held } = started;
@@ -113,6 +111,7 @@ impl Running {
         let (guard, guarded) = watch::channel(if unguarded { HOLD } else { None });
         let hang_up = Arc::new(Notify::new());
         let (streams, incoming) = watch::channel(source::NewestStream::default());
+        let (seen, was_seen) = watch::channel(None);
         let (events, lane_events) = mpsc::unbounded_channel();
         let (delivered, deliveries) = mpsc::channel(DELIVERED_QUEUE);
         let (durable, proofs) = mpsc::unbounded_channel();
@@ -133,18 +132,28 @@ impl Running {
         let mut stored_positions = Vec::new();
         let mut lanes = Vec::new();
         let mut handles = BTreeMap::new();
-        let mut unproven = BTreeMap::new();
+        let mut trials = BTreeMap::new();
         let (rolled_back, back) = mpsc::unbounded_channel();
         let (turn, turns) = mpsc::channel(1);
         let probation = Probation { window: config.plugins.probation, failures: config.plugins.probation_failures };
         for plugin in prepared {
-            if !plugin.entered.proven {
-                unproven.insert(plugin.position.plugin.clone(), Unproven::new(plugin.entered.number, probation.window));
-            }
             let (todo, queue) = mpsc::unbounded_channel();
             let (too_slow, is_too_slow) = watch::channel(false);
             lanes.push((plugin.position.plugin.clone(), todo.downgrade()));
             let (swaps, swapped) = mpsc::channel(1);
+            // What entered by a turn goes back by one.
+            let turned = on_probation.as_ref().is_some_and(|one| one.plugin == plugin.position.plugin);
+            let before = plugin.before.filter(|_| !turned);
+            if !plugin.entered.proven {
+                let trial =
+                    Trial::new(plugin.entered.number, probation.window, before.clone().map(|(_, before)| before));
+                trials.insert(plugin.position.plugin.clone(), trial);
+            }
+            let back = match before {
+                _ if turned => Some(Back::ByTurn),
+                Some((number, before)) => Some(Back::To(swaps::generation(number, &before, &plugin.lane.policy))),
+                None => None,
+            };
             let handle = Handle { swaps, policy: plugin.lane.policy.clone(), loaded: plugin.loaded };
             handles.insert(plugin.position.plugin.clone(), handle);
             feeds.push(Feed::new(plugin.position.plugin.clone(), plugin.minimizer, todo, too_slow));
@@ -164,6 +173,7 @@ impl Running {
                 too_slow: is_too_slow,
                 swaps: swapped,
                 probation,
+                back,
                 rolled_back: rolled_back.clone(),
                 hurry: Arc::clone(&hurry),
             };
@@ -180,6 +190,7 @@ impl Running {
             positions: stored_positions,
             acked: stored.acked,
             witness,
+            seen: was_seen,
             hurry,
             letters: letters.clone(),
             durable,
@@ -205,6 +216,7 @@ impl Running {
             others: false,
             paused: false,
             witness,
+            seen,
             watch: witness::Watch::default(),
             taken: Arc::clone(&taken),
         };
@@ -226,7 +238,7 @@ impl Running {
             state: config.state.clone(),
             epoch,
             lanes: handles,
-            unproven,
+            trials,
             probation: probation.window,
             beside: beside.clone(),
             turn,
@@ -273,7 +285,7 @@ impl Running {
     }
 
     pub(super) async fn until(mut self, mut stop: watch::Receiver<bool>) -> Outcome {
-        let mut halt: Option<(Halt, bool)> = None;
+        let mut halt: Option<Halt> = None;
         let mut deadline = None;
         // The last stream stays open, unread, so that the wire answers the server until everything is settled.
         let mut last_stream = None;
@@ -345,7 +357,7 @@ impl Running {
         }
         drop(last_stream);
         match (halt, turn, store) {
-            (Some((halt, on_probation)), _, back) => Outcome::Halted { halt, on_probation, back },
+            (Some(halt), _, store) => Outcome::Halted(halt, store),
             (None, Some(candidate), store) if !*stop.borrow() => Outcome::Turn(store, candidate),
             (None, ..) => {
                 self.board.write(|status| status.phase = Phase::Stopped);
@@ -355,24 +367,19 @@ impl Running {
     }
 
     /// The first halt counts; the others follow from it.
-    fn halt(&self, first: &mut Option<(Halt, bool)>, halt: Halt) {
-        if first.is_none() {
-            let on_probation = self.on_probation.explains(&halt);
-            if !on_probation {
-                announce(&self.board, &halt);
-            }
-            *first = Some((halt, on_probation));
+    fn halt(&self, first: &mut Option<Halt>, halt: Halt) {
+        let turns_back = self.on_probation.as_ref().is_some_and(|one| one.explains(&halt));
+        if turns_back {
+            first.get_or_insert(halt);
+        } else if first.is_none() {
+            events::halted(&halt);
+            self.board.write(|status| {
+                status.phase = Phase::Halted;
+                status.halt = Some(halt.clone());
+            });
+            *first = Some(halt);
         }
         let _ = self.abandon.send(true);
         let _ = self.flow_stop.send(true);
     }
-}
-
-/// Says that it is over. What is explained by a probation is not over yet.
-pub(super) fn announce(board: &Board, halt: &Halt) {
-    events::halted(halt);
-    board.write(|status| {
-        status.phase = Phase::Halted;
-        status.halt = Some(halt.clone());
-    });
 }

@@ -96,6 +96,8 @@ pub(crate) struct Incoming {
     pub(crate) chunks: ChunkReceiver,
     /// Where its slot stands.
     pub(crate) confirmed: Lsn,
+    /// What was acknowledged before.
+    pub(crate) acked: Lsn,
     /// To be told once the source is known to be the one read before.
     pub(crate) known: oneshot::Sender<()>,
 }
@@ -178,7 +180,8 @@ impl Source {
     async fn stream(&mut self, ready: Ready) -> Result<(), walgate_wire::WireError> {
         let confirmed = ready.found.confirmed;
         // What the slot has not seen acknowledged comes again, so that the source can be known by it: see `witness.rs`.
-        let start = confirmed.min(*self.position.borrow());
+        let acked = *self.position.borrow();
+        let start = confirmed.min(acked);
         let options = StartOptions {
             // Always: they take ordinals, so a stream without them would count the changes of a transaction otherwise, and a
             // cursor inside of one would cover other rows after a plugin that wants messages came or went.
@@ -190,7 +193,7 @@ impl Source {
         let (known, is_known) = oneshot::channel();
         let (tell, mut told) = watch::channel(start);
         // Never waits: a flow that is blocked must not keep this connection from being served.
-        if self.streams.send(Mutex::new(Some(Incoming { chunks: receiver, confirmed, known }))).is_err() {
+        if self.streams.send(Mutex::new(Some(Incoming { chunks: receiver, confirmed, acked, known }))).is_err() {
             return Ok(());
         }
         events::connected(&self.config.slot, start);

@@ -3,7 +3,7 @@
 //! Holds: the order of a start, and the rule where a plugin's stream begins. Refuses to know the running pipeline
 //! (see `running.rs`). Nothing in it needs to end in an orderly way: a stop that comes meanwhile drops it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::connect::state_failure;
 use crate::exit::Failure;
 use crate::halt::{Halt, HaltClass};
-use crate::plugins::{Change, Directory, Loaded, NotRunning};
+use crate::plugins::{Change, Directory, Loaded, Loader, NotRunning};
 use crate::preflight;
 use crate::status::{Board, PluginStatus};
 use crate::telemetry::events;
@@ -34,12 +34,13 @@ const KNOWN_COLUMNS: StateLimits = StateLimits { max_keys: 1_000_000, max_bytes:
 /// Opens of one process count below the epoch that the state database gave it.
 const OPENS_PER_EPOCH: u64 = 1 << 20;
 
-impl Started {
-    /// The plugins that have a version before to go back to, and have not proven theirs.
-    pub(super) fn on_probation(&self) -> impl Iterator<Item = String> {
-        let unproven = self.prepared.iter().filter(|one| !one.entered.proven && one.entered.number > 1);
-        unproven.map(|one| one.position.plugin.clone())
-    }
+/// Which start of the stages in this process it is.
+pub(super) enum Beginning {
+    First,
+    /// After a turn, for the change of this plugin, or back from one.
+    Again {
+        with: Option<String>,
+    },
 }
 
 /// Everything one plugin needs before the stream starts.
@@ -53,6 +54,8 @@ pub(super) struct Prepared {
     pub(super) loaded: Loaded,
     /// Its version as it is on record.
     pub(super) entered: Entered,
+    /// The version to go back to, with its number, while this one has not proven itself.
+    pub(super) before: Option<(u64, Loaded)>,
 }
 
 /// What a start leaves: where the pipeline stands, its lanes, and the positions that only hold the acknowledgement back.
@@ -71,6 +74,7 @@ pub(super) struct Started {
 pub(super) async fn start(
     config: Config,
     beside: &Beside,
+    beginning: &Beginning,
     store: &mut Store,
     board: &Board,
     stop: &mut watch::Receiver<bool>,
@@ -95,6 +99,17 @@ pub(super) async fn start(
     let mut prepared = Vec::with_capacity(plugins.loaded.len());
     let mut held = Vec::new();
     let mut first_failure = None;
+    let parked: BTreeMap<String, String> = board
+        .read()
+        .plugins
+        .into_iter()
+        .filter(|(_, plugin)| plugin.state == "parked")
+        .map(|(name, plugin)| (name, plugin.cause.unwrap_or_default()))
+        .collect();
+    let names: Vec<String> = plugins.loaded.iter().map(|plugin| plugin.name.clone()).collect();
+    let others_run = |name: &str, parked: &BTreeMap<String, String>| {
+        names.iter().any(|other| other != name && !parked.contains_key(other))
+    };
     let mut start = Start { store, pipeline, config, source_end: ready.found.identity.xlog_pos, board };
     for plugin in plugins.loaded {
         let plugin = match start.not_blocked(plugin, beside).await? {
@@ -105,7 +120,7 @@ pub(super) async fn start(
                 board.plugin_state(name, "quarantined", Some(cause.clone()));
                 first_failure.get_or_insert_with(|| Failure::usage(format!("plugin {name}: {cause}")));
                 let cursor = stored.cursors.get(name).copied().unwrap_or(Cursor::at(stored.acked));
-                held.extend(required.then(|| hold(name.clone(), cursor, &stored, board)));
+                held.extend(hold(name, *required, cursor, &stored, board));
                 beside.plugins.change(|plugins| plugins.quarantine(quarantined));
                 continue;
             }
@@ -113,25 +128,37 @@ pub(super) async fn start(
         warn_unpublished(&start.config, &mut ready, &plugin).await;
         let index = prepared.len();
         let (name, required, policy) = (plugin.name.clone(), plugin.manifest.required, plugin.manifest.on_failure);
-        match start.prepare(&stored, plugin, index).await {
+        // A turn is for one plugin. The others must not wait for what another one was parked for, and a candidate has one
+        // attempt, as it has in a lane: what cannot be opened changes nothing.
+        let enters = matches!(beginning, Beginning::Again { with: Some(with) } if *with == name);
+        let stays = matches!(beginning, Beginning::Again { .. }) && !enters && others_run(&name, &parked);
+        if let Some(cause) = parked.get(&name).filter(|_| stays) {
+            tracing::warn!(plugin = name, cause, "it stays parked: drop it in again to have it tried");
+            let cursor = stored.cursors.get(&name).copied().unwrap_or(Cursor::at(stored.acked));
+            held.extend(hold(&name, required, cursor, &stored, board));
+            continue;
+        }
+        match start.prepare(&stored, plugin, index, &beside.loader, enters).await {
             Ok(ready) => prepared.push(ready),
             Err(failure)
-                if policy == OnFailure::Park && failure.halt.as_ref().is_some_and(|halt| halt.plugin.is_some()) =>
+                if policy == OnFailure::Park
+                    && !enters
+                    && failure.halt.as_ref().is_some_and(|halt| halt.plugin.is_some()) =>
             {
                 let class = failure.halt.as_ref().map_or(HaltClass::PluginFailed, |halt| halt.class);
                 events::parked(&name, class, &failure.message);
                 board.plugin_state(&name, "parked", Some(failure.message.clone()));
                 first_failure.get_or_insert(failure);
                 let cursor = stored.cursors.get(&name).copied().unwrap_or(Cursor::at(stored.acked));
-                held.extend(required.then(|| hold(name, cursor, &stored, board)));
+                held.extend(hold(&name, required, cursor, &stored, board));
             }
             Err(failure) => return Err(failure),
         }
     }
     // A plugin that ran before and cannot be loaded now would miss what is acknowledged meanwhile.
-    for plugin in plugins.not_running.into_iter().filter(|plugin| plugin.required) {
+    for plugin in plugins.not_running {
         if let Some(cursor) = stored.cursors.get(&plugin.name).copied() {
-            held.push(hold(plugin.name, cursor, &stored, board));
+            held.extend(hold(&plugin.name, plugin.required, cursor, &stored, board));
         }
     }
     if prepared.is_empty() {
@@ -211,28 +238,38 @@ fn warn_of_absent(stored: &PipelineRow, plugins: &Directory) {
     }
 }
 
-/// The position of a required plugin without a lane: it keeps its place, and with it the source's log.
-fn hold(name: String, cursor: Cursor, stored: &PipelineRow, board: &Board) -> Position {
+/// The position of a required plugin without a lane: it keeps its place, and with it the source's log. One that stands where
+/// others have gone on already has lost its place, and holds nothing any more.
+fn hold(name: &str, required: bool, cursor: Cursor, stored: &PipelineRow, board: &Board) -> Option<Position> {
+    if !required {
+        return None;
+    }
+    if !cursor.reaches(stored.acked) {
+        tracing::warn!(
+            plugin = name,
+            at = %cursor.end,
+            "a required plugin does not run, and others went on without it: it has a gap already and holds nothing"
+        );
+        return None;
+    }
     tracing::warn!(
         plugin = name,
         at = %cursor.end,
         "a required plugin does not run and holds the acknowledgement; mend it, or remove its folder to let go of it"
     );
-    board.plugin(&name, |status| status.required = true);
-    board.cursor(&name, cursor.end);
-    let generation = stored.generations.get(&name).copied().unwrap_or(1);
-    let outputs = Outputs::none(&name, board.clone());
-    Position {
-        plugin: name,
+    board.plugin(name, |status| status.required = true);
+    board.cursor(name, cursor.end);
+    Some(Position {
+        plugin: name.to_owned(),
         required: true,
-        generation,
+        generation: stored.generations.get(name).copied().unwrap_or(1),
         cursor,
         stored: cursor,
         delivered_to: (None, None),
-        outputs,
+        outputs: Outputs::none(name, board.clone()),
         together: false,
         pace: PACE,
-    }
+    })
 }
 
 /// The durable row that has to exist before the first acknowledgement.
@@ -274,7 +311,7 @@ impl Start<'_> {
     async fn not_blocked(&mut self, plugin: Loaded, beside: &Beside) -> Result<Result<Loaded, NotRunning>, Failure> {
         let known = self.store.generations(&self.pipeline, &plugin.name).await.map_err(state_failure)?;
         let Some(cause) = swaps::blocked_by(&known, &plugin) else { return Ok(Ok(plugin)) };
-        let Some(before) = beside.loader.earlier(&plugin, known).await else {
+        let Some((_, before)) = beside.loader.before(&plugin, &known).await else {
             let (name, required) = (plugin.name, plugin.manifest.required);
             return Ok(Err(NotRunning { name, state: "quarantined", cause, required }));
         };
@@ -285,7 +322,14 @@ impl Start<'_> {
         Ok(Ok(before))
     }
 
-    async fn prepare(&mut self, stored: &PipelineRow, plugin: Loaded, index: usize) -> Result<Prepared, Failure> {
+    async fn prepare(
+        &mut self,
+        stored: &PipelineRow,
+        plugin: Loaded,
+        index: usize,
+        loader: &Loader,
+        enters: bool,
+    ) -> Result<Prepared, Failure> {
         let loaded = plugin.clone();
         let (name, manifest) = (plugin.name, plugin.manifest);
         let version = &plugin.description.version;
@@ -331,8 +375,16 @@ impl Start<'_> {
             source_end: self.source_end,
             board: board.clone(),
         };
-        let own = lane.open_first().await?;
+        let own = lane.open_first(enters).await?;
         lane.answered = own;
+        self.store.opened_generation(&self.pipeline, &name, generation).await.map_err(state_failure)?;
+        // A probation does not end with a process.
+        let before = if entered.proven || generation == 1 {
+            None
+        } else {
+            let known = self.store.generations(&self.pipeline, &name).await.map_err(state_failure)?;
+            loader.before(&loaded, &known).await
+        };
         walgate_failpoint::hit("start.opened");
         if own.is_some() {
             lane.policy.mode = Mode::of(&plugin.capabilities, &manifest, true);
@@ -399,6 +451,7 @@ impl Start<'_> {
             target,
             loaded,
             entered,
+            before,
         })
     }
 

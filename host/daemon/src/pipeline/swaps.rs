@@ -12,20 +12,22 @@ use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use walgate_plugin::Manifest;
-use walgate_store::{Entered, Store};
+use walgate_store::Store;
 use walgate_wire::SourceOptions;
 
 use super::deliver::{Generation, LanePolicy, RolledBack, Swap};
 use super::turn::Beside;
 use crate::connect;
-use crate::exit::{Failure, chain};
+use crate::exit::{Exit, Failure, chain};
 use crate::plugins::{Candidate, Change, Loaded};
-use crate::status::{Board, Phase};
+use crate::status::{Board, Phase, PluginStatus};
 
 /// How often the stream is looked at while a turn waits for it.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long a version that did not run at the end of its probation is watched on.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// How long after its window a version counts as proven.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// The changes that wait. One pipeline after the other takes them.
 pub(crate) type Candidates = Arc<Mutex<mpsc::Receiver<Candidate>>>;
@@ -40,19 +42,23 @@ pub(super) struct Handle {
 enum Heard {
     Candidate(Candidate),
     Back(RolledBack),
-    Proven(String),
+    /// The plugin whose version is through its probation.
+    Through(String),
 }
 
 /// A generation that has to prove itself.
-pub(super) struct Unproven {
+pub(super) struct Trial {
     number: u64,
     until: Instant,
+    /// What runs again when it fails.
+    before: Option<Loaded>,
 }
 
-impl Unproven {
+impl Trial {
     /// From now on.
-    pub(super) fn new(number: u64, window: Duration) -> Self {
-        Self { number, until: Instant::now() + window }
+    pub(super) fn new(number: u64, window: Duration, before: Option<Loaded>) -> Self {
+        // The lane counts the window by itself; what it says at the end of it is heard before the end here.
+        Self { number, until: Instant::now() + window + GRACE, before }
     }
 }
 
@@ -62,7 +68,7 @@ pub(super) struct Swaps {
     pub(super) state: SourceOptions,
     pub(super) epoch: Option<u64>,
     pub(super) lanes: BTreeMap<String, Handle>,
-    pub(super) unproven: BTreeMap<String, Unproven>,
+    pub(super) trials: BTreeMap<String, Trial>,
     /// How long each is watched.
     pub(super) probation: Duration,
     pub(super) beside: Beside,
@@ -77,13 +83,11 @@ impl Swaps {
     pub(super) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let candidates = Arc::clone(&self.beside.candidates);
         let mut candidates = candidates.lock().await;
-        // What a generation was before it entered, while that is not settled.
-        let mut before: BTreeMap<String, Loaded> = BTreeMap::new();
         loop {
-            let due = self.due();
+            let due = self.trials.iter().map(|(plugin, trial)| (trial.until, plugin.clone())).min();
             let through = async {
                 match due {
-                    Some((plugin, at)) => {
+                    Some((at, plugin)) => {
                         tokio::time::sleep_until(at).await;
                         plugin
                     }
@@ -91,28 +95,23 @@ impl Swaps {
                 }
             };
             let heard = tokio::select! {
-                candidate = candidates.recv() => candidate.map(Heard::Candidate),
-                Some(back) = self.rolled_back.recv() => Some(Heard::Back(back)),
-                plugin = through => Some(Heard::Proven(plugin)),
-                _ = stop.wait_for(|stop| *stop) => None,
+                biased;
+                _ = stop.wait_for(|stop| *stop) => return,
+                Some(back) = self.rolled_back.recv() => Heard::Back(back),
+                plugin = through => Heard::Through(plugin),
+                candidate = candidates.recv() => match candidate {
+                    Some(candidate) => Heard::Candidate(candidate),
+                    None => return,
+                },
             };
             let Candidate { change, answer } = match heard {
-                None => return,
-                Some(Heard::Candidate(candidate)) => candidate,
-                Some(Heard::Back(back)) => {
-                    if let (Some(handle), Some(loaded)) =
-                        (self.lanes.get_mut(&back.plugin), before.remove(&back.plugin))
-                    {
-                        let back = Change::Enters(Box::new(loaded.clone()));
-                        self.beside.plugins.change(|plugins| plugins.apply(back));
-                        handle.loaded = loaded;
-                    }
-                    self.unproven.remove(&back.plugin);
-                    self.block(back).await;
+                Heard::Candidate(candidate) => candidate,
+                Heard::Back(back) => {
+                    self.went_back(back).await;
                     continue;
                 }
-                Some(Heard::Proven(plugin)) => {
-                    self.prove(&plugin, &mut before).await;
+                Heard::Through(plugin) => {
+                    self.is_through(&plugin).await;
                     continue;
                 }
             };
@@ -133,27 +132,63 @@ impl Swaps {
                 }
             };
             let name = loaded.name.clone();
-            let outcome = self.swap(*loaded, &mut before).await;
-            if let Ok(pause) = &outcome {
-                self.board.plugin(&name, |plugin| plugin.last_swap_pause_us = Some(*pause));
-            }
+            let outcome = match self.swap(*loaded).await {
+                Ok(Some(pause)) => {
+                    self.board.plugin(&name, |plugin| plugin.last_swap_pause_us = Some(pause));
+                    Ok(())
+                }
+                // Whoever asked asks again when there is a lane.
+                Ok(None) => continue,
+                Err(cause) => Err(cause),
+            };
             // A watcher that has ended needs no answer.
-            let _ = answer.send(outcome.map(drop));
+            let _ = answer.send(outcome);
         }
     }
 
-    /// Who is through its probation next, and when.
-    fn due(&self) -> Option<(String, Instant)> {
-        let next = self.unproven.iter().min_by_key(|(_, one)| one.until);
-        next.map(|(plugin, one)| (plugin.clone(), one.until))
+    /// A lane went back by itself: what is known of the plugin follows, and the version that failed is marked.
+    async fn went_back(&mut self, back: RolledBack) {
+        if let Some(trial) = self.trials.remove(&back.plugin) {
+            if trial.number == back.number {
+                self.restore(&back, trial.before);
+            } else {
+                self.trials.insert(back.plugin.clone(), trial);
+            }
+        }
+        self.board.candidate(&back.plugin, Some(format!("rolled-back: {}", back.cause)));
+        let marked = async {
+            let mut store = self.store().await?;
+            let blocked = store.block_generation(&self.pipeline, &back.plugin, back.number, &back.cause).await;
+            blocked.map_err(connect::state_failure)?;
+            let runs = store.opened_generation(&self.pipeline, &back.plugin, back.to).await;
+            runs.map_err(connect::state_failure)
+        };
+        if let Err(failure) = marked.await {
+            tracing::warn!(
+                plugin = back.plugin,
+                "that the version failed cannot be kept, so a restart would try it again: {}",
+                failure.message
+            );
+        }
+    }
+
+    fn restore(&mut self, back: &RolledBack, before: Option<Loaded>) {
+        if let (Some(handle), Some(loaded)) = (self.lanes.get_mut(&back.plugin), before) {
+            let change = Change::Enters(Box::new(loaded.clone()));
+            self.beside.plugins.change(|plugins| plugins.apply(change));
+            handle.loaded = loaded;
+        }
+        // It may have been on probation itself. Nothing is to go back to any more, and it is marked when it is through.
+        self.trials.insert(back.plugin.clone(), Trial::new(back.to, self.probation, None));
     }
 
     /// A version that runs at the end of its probation has proven itself; one that does not is watched on.
-    async fn prove(&mut self, plugin: &str, before: &mut BTreeMap<String, Loaded>) {
-        let Some(one) = self.unproven.get_mut(plugin) else { return };
-        one.until = Instant::now() + LOOK_AGAIN;
-        let number = one.number;
-        if self.board.read().plugins.get(plugin).is_none_or(|status| status.state != "running") {
+    async fn is_through(&mut self, plugin: &str) {
+        let Some(trial) = self.trials.get_mut(plugin) else { return };
+        trial.until = Instant::now() + LOOK_AGAIN;
+        let number = trial.number;
+        let runs = |status: &PluginStatus| status.state == "running" && status.generation == number;
+        if !self.board.read().plugins.get(plugin).is_some_and(runs) {
             return;
         }
         let proven = async {
@@ -161,14 +196,16 @@ impl Swaps {
             store.prove_generation(&self.pipeline, plugin, number).await.map_err(connect::state_failure)
         };
         match proven.await {
-            Ok(()) => {
-                self.unproven.remove(plugin);
-                before.remove(plugin);
-            }
-            Err(failure) => {
-                tracing::debug!(plugin, "that its version has proven itself is kept later: {}", failure.message)
-            }
+            // Away for now, which others say.
+            Err(failure) if failure.exit == Exit::Unavailable => return,
+            Err(failure) => tracing::warn!(
+                plugin,
+                "that its version has proven itself cannot be kept, so a restart has it on probation again: {}",
+                failure.message
+            ),
+            Ok(()) => {}
         }
+        self.trials.remove(plugin);
     }
 
     /// Waits until the stream is read. False when a stop is asked for meanwhile.
@@ -196,53 +233,59 @@ impl Swaps {
         blocked_by(&known, next).map_or(Ok(()), Err)
     }
 
-    async fn swap(&mut self, next: Loaded, before: &mut BTreeMap<String, Loaded>) -> Result<u64, String> {
+    /// Microseconds without a delivery, or why the old one stays. None when its lane ends meanwhile.
+    async fn swap(&mut self, next: Loaded) -> Result<Option<u64>, String> {
         let mut store = self.store().await.map_err(|failure| failure.message)?;
         let version = next.description.version.clone();
         let entered = store.enter_generation(&self.pipeline, &next.name, &next.fingerprint, &version).await;
-        let Entered { number, proven } = entered.map_err(|error| chain(&error))?;
+        let number = entered.map_err(|error| chain(&error))?.number;
         walgate_failpoint::hit("swap.entered");
-        let Some(handle) = self.lanes.get_mut(&next.name) else { return Err("its lane is gone".to_owned()) };
-        let Manifest { on_failure, retry, flush, .. } = next.manifest;
-        let policy = LanePolicy { on_failure, retry, flush, ..handle.policy.clone() };
+        let Some(handle) = self.lanes.get_mut(&next.name) else { return Ok(None) };
+        let generation = generation(number, &next, &handle.policy);
+        let policy = generation.policy.clone();
         let (outcome, heard) = oneshot::channel();
-        let generation = Generation { number, version, worker: Arc::clone(&next.worker), policy: policy.clone() };
         if handle.swaps.send(Swap { next: generation, outcome }).await.is_err() {
-            return Err("its lane has ended".to_owned());
+            return Ok(None);
         }
-        let pause = heard.await.unwrap_or_else(|_| Err("its lane ended meanwhile".to_owned()))?;
+        let Ok(outcome) = heard.await else { return Ok(None) };
+        let pause = outcome?;
         walgate_failpoint::hit("swap.done");
         handle.policy = policy;
+        // What the lane went back from before it took this one.
+        let mut later = Vec::new();
+        while let Ok(back) = self.rolled_back.try_recv() {
+            if (back.plugin.as_str(), back.number) == (next.name.as_str(), number) {
+                later.push(back);
+            } else {
+                self.went_back(back).await;
+            }
+        }
+        if let Err(error) = store.opened_generation(&self.pipeline, &next.name, number).await {
+            tracing::warn!(plugin = next.name, "that the version runs cannot be kept: {}", chain(&error));
+        }
         let entered = Change::Enters(Box::new(next.clone()));
         self.beside.plugins.change(|plugins| plugins.apply(entered));
-        let old = std::mem::replace(&mut handle.loaded, next);
-        self.unproven.remove(&old.name);
-        if !proven {
-            self.unproven.insert(old.name.clone(), Unproven::new(number, self.probation));
+        if let Some(handle) = self.lanes.get_mut(&next.name) {
+            let name = next.name.clone();
+            let old = std::mem::replace(&mut handle.loaded, next);
+            self.trials.insert(name, Trial::new(number, self.probation, Some(old)));
         }
-        before.insert(old.name.clone(), old);
-        Ok(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX))
-    }
-
-    async fn block(&self, back: RolledBack) {
-        self.board.candidate(&back.plugin, Some(format!("rolled-back: {}", back.cause)));
-        let blocked = async {
-            let mut store = self.store().await?;
-            let blocked = store.block_generation(&self.pipeline, &back.plugin, back.number, &back.cause).await;
-            blocked.map_err(connect::state_failure)
-        };
-        if let Err(failure) = blocked.await {
-            tracing::warn!(
-                plugin = back.plugin,
-                "that the version failed cannot be kept, so a restart would try it again: {}",
-                failure.message
-            );
+        for back in later {
+            self.went_back(back).await;
         }
+        Ok(Some(u64::try_from(pause.as_micros()).unwrap_or(u64::MAX)))
     }
 
     async fn store(&self) -> Result<Store, Failure> {
         connect::state_beside(&self.state, &self.pipeline, self.epoch).await
     }
+}
+
+/// A version as a lane runs it: what is set up around the lane stays.
+pub(super) fn generation(number: u64, loaded: &Loaded, around: &LanePolicy) -> Generation {
+    let Manifest { on_failure, retry, flush, .. } = loaded.manifest;
+    let policy = LanePolicy { on_failure, retry, flush, ..around.clone() };
+    Generation { number, version: loaded.description.version.clone(), worker: Arc::clone(&loaded.worker), policy }
 }
 
 /// Why a version is not tried again, if it is not: it was rolled back.

@@ -8,11 +8,11 @@
 use std::sync::Arc;
 
 use tokio::sync::{Notify, oneshot};
-use walgate_store::{Store, StoreError};
+use walgate_store::Store;
 
 use super::swaps::Candidates;
 use crate::exit::{Exit, Failure, chain};
-use crate::halt::{Halt, HaltClass};
+use crate::halt::Halt;
 use crate::plugins::{Candidate, Change, Loader, Plugins, Stood};
 use crate::status::Board;
 use crate::telemetry::events;
@@ -35,11 +35,13 @@ pub(super) struct Turning {
     fingerprint: Option<String>,
     answer: Option<oneshot::Sender<Result<(), String>>>,
     before: Stood,
+    /// It did not run before, and is not to be opened again when it comes back.
+    was_parked: bool,
 }
 
 impl Turning {
     /// Makes the change.
-    pub(super) fn begin(beside: &Beside, candidate: Candidate) -> Self {
+    pub(super) fn begin(beside: &Beside, board: &Board, candidate: Candidate) -> Self {
         let Candidate { change, answer } = candidate;
         let plugin = change.plugin().to_owned();
         tracing::info!(plugin, "the pipeline begins again with the change");
@@ -48,9 +50,10 @@ impl Turning {
             Change::Leaves(_) => None,
         };
         let before = beside.plugins.read().stands(&plugin);
+        let was_parked = board.read().plugins.get(&plugin).is_some_and(|plugin| plugin.state == "parked");
         beside.plugins.change(|plugins| plugins.apply(change));
         walgate_failpoint::hit("turn.begun");
-        Self { plugin, fingerprint, answer: Some(answer), before }
+        Self { plugin, fingerprint, answer: Some(answer), before, was_parked }
     }
 
     /// Whether a start failed because of the change.
@@ -67,8 +70,11 @@ impl Turning {
     }
 
     /// Undoes the change.
-    pub(super) fn back(mut self, beside: &Beside, outcome: Result<(), String>) {
+    pub(super) fn back(mut self, beside: &Beside, board: &Board, outcome: Result<(), String>) {
         self.tell(outcome);
+        if self.before.runs() && !self.was_parked {
+            board.plugin_state(&self.plugin, "opening", None);
+        }
         beside.plugins.change(|plugins| plugins.restore(self.before));
     }
 
@@ -81,11 +87,17 @@ impl Turning {
         board: &Board,
         halt: &Halt,
     ) {
-        let cause = cause(halt);
+        let cause = format!("{}: {}", halt.class, halt.detail);
         let (plugin, fingerprint) = (self.plugin.clone(), self.fingerprint.clone());
-        self.back(beside, Ok(()));
+        let ran_before = self.before.runs();
+        self.back(beside, board, Ok(()));
         walgate_failpoint::hit("turn.back");
         board.candidate(&plugin, Some(format!("rolled-back: {cause}")));
+        if !ran_before {
+            // Nothing is held for a plugin that never was.
+            board.plugin_state(&plugin, "quarantined", Some(cause.clone()));
+            board.plugin(&plugin, |plugin| plugin.required = false);
+        }
         let blocked = async {
             let known = store.generations(pipeline, &plugin).await?;
             let number = known.iter().find(|one| Some(&one.fingerprint) == fingerprint.as_ref()).map(|one| one.number);
@@ -110,58 +122,4 @@ impl Turning {
             let _ = answer.send(outcome);
         }
     }
-}
-
-/// Brings the version before of the plugin that a halt is about, when there is one to go back to.
-pub(super) async fn goes_back(
-    turning: Option<Turning>,
-    beside: &Beside,
-    store: &mut Store,
-    pipeline: &str,
-    board: &Board,
-    halt: &Halt,
-) -> bool {
-    match turning.filter(|turned| halt.plugin.as_ref() == Some(&turned.plugin)) {
-        Some(turned) => {
-            turned.roll_back(beside, store, pipeline, board, halt).await;
-            true
-        }
-        None => gives_way(beside, store, pipeline, board, halt).await,
-    }
-}
-
-/// A version that had not proven itself when the process before ended, and ends this one, gives way to the version before
-/// it, as it would have there. False when it is not that, or when there is none to give way to.
-pub(super) async fn gives_way(beside: &Beside, store: &mut Store, pipeline: &str, board: &Board, halt: &Halt) -> bool {
-    // A plugin that stands where the source has no log any more does so in every version.
-    let gap = matches!(halt.class, HaltClass::DataGapPlugin | HaltClass::DataGapCursor);
-    let Some(plugin) = halt.plugin.as_ref().filter(|_| !gap) else { return false };
-    let Some(now) = beside.plugins.running(plugin) else { return false };
-    let cause = cause(halt);
-    let outcome = async {
-        let known = store.generations(pipeline, plugin).await?;
-        let unproven = known.iter().find(|one| one.fingerprint == now.fingerprint && !one.proven);
-        let Some(number) = unproven.map(|one| one.number) else { return Ok(None) };
-        let Some(before) = beside.loader.earlier(&now, known).await else { return Ok(None) };
-        // First, so that no two versions give way to each other for ever.
-        store.block_generation(pipeline, plugin, number, &cause).await?;
-        Ok::<_, StoreError>(Some((number, before)))
-    };
-    match outcome.await {
-        Ok(Some((number, before))) => {
-            events::rolled_back(plugin, number, &cause);
-            beside.plugins.change(|plugins| plugins.apply(Change::Enters(Box::new(before))));
-            board.candidate(plugin, Some(format!("rolled-back: {cause}")));
-            true
-        }
-        Ok(None) => false,
-        Err(error) => {
-            tracing::warn!(plugin, "whether a version before could run instead is not known: {}", chain(&error));
-            false
-        }
-    }
-}
-
-fn cause(halt: &Halt) -> String {
-    format!("{}: {}", halt.class, halt.detail)
 }

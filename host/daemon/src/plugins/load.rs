@@ -89,32 +89,26 @@ impl Loader {
         load_one(&beside, entry.clone(), &entry.manifest).await
     }
 
-    /// The version of a plugin that ran last before this one, was not rolled back, and has a copy that can be loaded. It is
-    /// given what the plugin.toml in the directory gives: an operator who has taken something away has taken it away.
-    pub(crate) async fn earlier(&self, plugin: &Loaded, mut known: Vec<Generation>) -> Option<Loaded> {
-        let kept = Kept::of(self.cache.as_deref()?, &plugin.name);
-        let copies = kept.fingerprints();
-        known.retain(|one| {
-            one.blocked.is_none() && one.fingerprint != plugin.fingerprint && copies.contains(&one.fingerprint)
-        });
-        known.sort_by_key(|one| std::cmp::Reverse(one.entered_at));
-        for one in known {
-            let copy = kept.folder(&one.fingerprint);
-            let (wasm, manifest) = (copy.join("plugin.wasm"), copy.join("plugin.toml"));
-            let entry = Found { name: plugin.name.clone(), wasm, manifest, state: FoundState::Ready };
-            // What plugin.toml says of files counts from where it lay.
-            match load_one(self, entry, &self.dir.join(&plugin.name).join("plugin.toml")).await {
-                Ok(loaded) if loaded.fingerprint == one.fingerprint => {
-                    if loaded.is_set_up_like(plugin) && loaded.manifest.http == plugin.manifest.http {
-                        return Some(loaded);
-                    }
-                }
-                Ok(_) => tracing::warn!(plugin = plugin.name, generation = one.number, "its copy is damaged"),
-                Err(NotRunning { cause, .. }) => {
-                    tracing::warn!(plugin = plugin.name, generation = one.number, cause, "its copy does not run");
-                }
+    /// The version of a plugin that ran last before this one, with its number: when it was not rolled back itself, has a copy
+    /// that can be loaded, and is given what the plugin.toml of this one gives. What an operator has taken away does not come
+    /// back.
+    pub(crate) async fn before(&self, plugin: &Loaded, known: &[Generation]) -> Option<(u64, Loaded)> {
+        let ran = known.iter().filter(|one| one.opened_at.is_some() && one.fingerprint != plugin.fingerprint);
+        let last = ran.filter(|one| one.blocked.is_none()).max_by_key(|one| one.opened_at)?;
+        let copy = Kept::of(self.cache.as_deref()?, &plugin.name).folder(&last.fingerprint);
+        let (wasm, manifest) = (copy.join("plugin.wasm"), copy.join("plugin.toml"));
+        let entry = Found { name: plugin.name.clone(), wasm, manifest, state: FoundState::Ready };
+        // What plugin.toml says of files counts from where it lay.
+        let place = self.dir.join(&plugin.name).join("plugin.toml");
+        let cause = match load_one(self, entry, &place).await {
+            Ok(loaded) if loaded.fingerprint != last.fingerprint => "its copy is damaged".to_owned(),
+            Ok(loaded) if loaded.is_set_up_like(plugin) && loaded.manifest.http == plugin.manifest.http => {
+                return Some((last.number, loaded));
             }
-        }
+            Ok(_) => "its plugin.toml grants something else".to_owned(),
+            Err(NotRunning { cause, .. }) => cause,
+        };
+        tracing::warn!(plugin = plugin.name, generation = last.number, cause, "the version before cannot stand by");
         None
     }
 
@@ -166,10 +160,13 @@ async fn load_one(loader: &Loader, entry: Found, place: &Path) -> Result<Loaded,
     match &entry.state {
         FoundState::Ready => {}
         FoundState::AwaitingGrant => {
+            let bare = entry.wasm.parent() != entry.manifest.parent();
+            let moved = entry.manifest.with_file_name("plugin.wasm");
             let cause = format!(
-                "{} is missing; print one to start from with: walgate plugin inspect {}",
+                "{} is missing; print one to start from with: walgate plugin inspect {}{}",
                 entry.manifest.display(),
-                entry.wasm.display()
+                entry.wasm.display(),
+                if bare { format!(", and move the file to {}", moved.display()) } else { String::new() }
             );
             return Err(NotRunning { name: entry.name.clone(), state: "awaiting-grant", cause, required: true });
         }

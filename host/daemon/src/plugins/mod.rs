@@ -107,6 +107,13 @@ pub(crate) struct Stood {
     not_running: Option<NotRunning>,
 }
 
+impl Stood {
+    /// Whether some version of it ran.
+    pub(crate) fn runs(&self) -> bool {
+        self.loaded.is_some()
+    }
+}
+
 impl Directory {
     /// How a plugin stands.
     pub(crate) fn stands(&self, name: &str) -> Stood {
@@ -160,6 +167,11 @@ impl Plugins {
     /// What runs under a name.
     pub(crate) fn running(&self, name: &str) -> Option<Loaded> {
         self.lock().loaded.iter().find(|plugin| plugin.name == name).cloned()
+    }
+
+    /// Whether it does not run, and was there at the start.
+    pub(crate) fn is_known_not_to_run(&self, name: &str) -> bool {
+        self.lock().not_running.iter().any(|plugin| plugin.name == name)
     }
 
     /// The names of those that run, and whether each ends without its files.

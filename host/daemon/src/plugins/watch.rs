@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::listen::Ear;
 use super::{Candidate, Change, Loaded, Loader, NotRunning, Plugins};
 use crate::config::{Config, Watching};
 use crate::exit::chain;
-use crate::status::Board;
+use crate::status::{Board, COMPILING};
 use crate::telemetry::events;
 
 /// Time between the two looks at which a file has to be the same.
@@ -27,7 +27,7 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// The watcher.
 pub(crate) struct Watch {
     loader: Loader,
-    seen: BTreeMap<String, Seen>,
+    seen: BTreeMap<Key, Seen>,
     /// Those that run without their files.
     missing: BTreeMap<String, Missing>,
     /// What runs, which the pipeline changes: also back, without being asked.
@@ -37,6 +37,9 @@ pub(crate) struct Watch {
     /// The directory itself cannot be read, and it was said.
     lost: bool,
 }
+
+/// A name, and the component: two entries may have one name, and each is judged.
+type Key = (String, PathBuf);
 
 /// What is known of an entry.
 struct Seen {
@@ -70,14 +73,18 @@ impl Missing {
 struct Stamp(Vec<Option<(u64, u64, i64, i64)>>);
 
 /// How the directory looked at one moment.
-pub(crate) struct Stamps(BTreeMap<String, Stamp>);
+pub(crate) struct Stamps(BTreeMap<Key, Stamp>);
 
 impl Stamps {
     /// Nothing where it cannot be read, which loading says.
     pub(crate) fn of(loader: &Loader) -> Self {
         let found = loader.scan().unwrap_or_default();
-        Self(found.iter().map(|entry| (entry.name.clone(), Stamp::of(loader, entry))).collect())
+        Self(found.iter().map(|entry| (key(entry), Stamp::of(loader, entry))).collect())
     }
+}
+
+fn key(entry: &Found) -> Key {
+    (entry.name.clone(), entry.wasm.clone())
 }
 
 impl Stamp {
@@ -104,7 +111,7 @@ impl Watch {
         candidates: mpsc::Sender<Candidate>,
         board: Board,
     ) -> Self {
-        let seen = before.0.into_iter().map(|(name, stamp)| (name, Seen { stamp, judged: true })).collect();
+        let seen = before.0.into_iter().map(|(key, stamp)| (key, Seen { stamp, judged: true })).collect();
         Self { loader, seen, missing: BTreeMap::new(), plugins, candidates, board, lost: false }
     }
 
@@ -118,8 +125,8 @@ impl Watch {
             (config.plugins.watch == Watching::Notify).then(|| Ear::new(&config.plugins.dir, Arc::clone(&told)));
         let mut pause = Duration::ZERO;
         loop {
-            if let Some(ear) = &mut ear {
-                ear.listen();
+            if ear.as_mut().is_some_and(Ear::listen) {
+                pause = Duration::ZERO;
             }
             tokio::select! {
                 () = told.notified() => {}
@@ -156,21 +163,26 @@ impl Watch {
         let mut settled = true;
         for entry in &found {
             let stamp = Stamp::of(&self.loader, entry);
-            match self.seen.get_mut(&entry.name) {
+            match self.seen.get_mut(&key(entry)) {
                 Some(seen) if seen.stamp == stamp && seen.judged => continue,
                 Some(seen) if seen.stamp == stamp => seen.judged = true,
                 _ => {
-                    self.seen.insert(entry.name.clone(), Seen { stamp, judged: false });
+                    self.seen.insert(key(entry), Seen { stamp, judged: false });
                     settled = false;
                     continue;
                 }
             }
-            settled &= self.judge(entry, &stamp).await;
+            if !self.judge(entry, &stamp).await {
+                settled = false;
+                if let Some(seen) = self.seen.get_mut(&key(entry)) {
+                    seen.judged = false;
+                }
+            }
         }
-        let gone = self.seen.extract_if(.., |name, _| !found.iter().any(|entry| entry.name == *name));
-        for (name, _) in gone {
-            if self.plugins.running(&name).is_none() {
-                self.board.gone(&name);
+        let gone = self.seen.extract_if(.., |known, _| !found.iter().any(|entry| key(entry) == *known));
+        for ((name, _), _) in gone {
+            if !found.iter().any(|entry| entry.name == name) && self.plugins.running(&name).is_none() {
+                self.board.gone(&name, self.plugins.is_known_not_to_run(&name));
             }
         }
         self.look_for_missing(&found).await && settled
@@ -182,36 +194,48 @@ impl Watch {
         let runs = running.is_some();
         if runs && entry.state == FoundState::AwaitingGrant {
             tracing::warn!(plugin = entry.name, "its plugin.toml is gone; it goes on under the one it has");
+            self.board.candidate(&entry.name, None);
             return true;
         }
         if runs {
-            self.board.candidate(&entry.name, Some("compiling".to_owned()));
+            self.board.candidate(&entry.name, Some(COMPILING.to_owned()));
         } else if entry.state == FoundState::Ready {
-            self.board.plugin_state(&entry.name, "compiling", None);
+            self.board.plugin_state(&entry.name, COMPILING, None);
         }
         let loaded = self.loader.one(entry, running.as_ref()).await;
         // Compiling takes long. What was replaced meanwhile is not wanted any more, good or bad, and is not told of either.
         if Stamp::of(&self.loader, entry) != *stamp {
+            self.board.candidate(&entry.name, None);
             return false;
         }
         match loaded {
             Err(not_running) => self.reject(&not_running, runs),
-            Ok(loaded) if running.is_some_and(|running| running.is_same(&loaded)) => {
+            Ok(loaded) if running.is_some_and(|running| running.is_same(&loaded)) && !self.is_parked(&entry.name) => {
                 self.board.candidate(&entry.name, None);
             }
-            Ok(loaded) => self.enter(loaded, runs).await,
+            Ok(loaded) => return self.enter(loaded, runs).await,
         }
         true
     }
 
-    async fn enter(&mut self, loaded: Loaded, runs: bool) {
+    /// False when the pipeline was in the middle of something else and has to be asked again.
+    async fn enter(&mut self, loaded: Loaded, runs: bool) -> bool {
         let (name, required) = (loaded.name.clone(), loaded.manifest.required);
         match self.ask(Change::Enters(Box::new(loaded))).await {
-            Some(Ok(())) => self.board.candidate(&name, None),
+            Some(Ok(())) => self.board.entered(&name),
             Some(Err(cause)) => self.reject(&NotRunning { name, state: "rejected", cause, required }, runs),
-            // The pipeline ends.
-            None => {}
+            // It ends, or begins again without having taken this up.
+            None => {
+                self.board.candidate(&name, None);
+                return false;
+            }
         }
+        true
+    }
+
+    /// One that is parked is tried again when it is dropped in again: what it failed on may be mended.
+    fn is_parked(&self, name: &str) -> bool {
+        self.board.read().plugins.get(name).is_some_and(|plugin| plugin.state == "parked")
     }
 
     fn reject(&self, candidate: &NotRunning, runs: bool) {

@@ -34,12 +34,15 @@ pub(crate) async fn warnings(connection: &mut Connection, config: &Config) -> Re
 }
 
 /// Publications that were made or altered after the oldest catalog the slot may look at. The server reads old log under the
-/// publications of that time: up to 17 it fails on one that did not exist, from 18 on it passes over its changes.
+/// publications of that time: up to 17 it fails on one that did not exist, from 18 on it passes over its changes. A new slot
+/// takes the oldest catalog over from a slot that is behind, and then its own says nothing.
 async fn younger_publications(connection: &mut Connection, config: &Config) -> Result<Vec<String>, WireError> {
     let names: Vec<String> = config.publications.iter().map(|name| walgate_wire::literal(name)).collect();
     let sql = format!(
         "SELECT p.pubname FROM pg_catalog.pg_publication p, pg_catalog.pg_replication_slots s \
-         WHERE p.pubname IN ({}) AND s.slot_name::text = {} AND pg_catalog.age(p.xmin) < pg_catalog.age(s.catalog_xmin)",
+         WHERE p.pubname IN ({}) AND s.slot_name::text = {} AND pg_catalog.age(p.xmin) < pg_catalog.age(s.catalog_xmin) \
+         AND NOT EXISTS (SELECT FROM pg_catalog.pg_replication_slots o WHERE o.slot_name <> s.slot_name \
+             AND pg_catalog.age(o.catalog_xmin) >= pg_catalog.age(s.catalog_xmin))",
         names.join(", "),
         walgate_wire::literal(&config.slot)
     );

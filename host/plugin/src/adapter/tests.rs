@@ -85,7 +85,8 @@ async fn two_versions_run_side_by_side() {
     }
     // Its own interface of the host, answered by the same host.
     assert_eq!(next.metrics().counters["batches"], 2);
-    let Err(CallError::Refused(failure)) = next.deliver(batch(0)).await.outcome else { panic!("not refused") };
+    let outcome = next.deliver(batch(0)).await.outcome;
+    let Err(CallError::Refused(failure)) = outcome else { panic!("not refused: {outcome:?}") };
     assert_eq!((failure.disposition, failure.code.as_str()), (Disposition::Halt, "empty"));
     assert_eq!((one.close().await, next.close().await), (Ok(()), Ok(())));
 }

@@ -187,7 +187,7 @@ mod tests {
         match attempts.judge(trouble, on_failure) {
             Judgement::Again(_) => "again",
             Judgement::Poison => "poison",
-            Judgement::Stop(Stop::Plugin { class, .. }) => class.name(),
+            Judgement::Stop(Stop::Plugin { class, .. } | Stop::Trial { class, .. }) => class.name(),
             Judgement::Stop(Stop::Abandoned) => "abandoned",
         }
     }

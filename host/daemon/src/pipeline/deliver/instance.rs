@@ -31,7 +31,8 @@ impl Work {
                     }
                     Ok(_) if self.is_on_probation() => {
                         let (schema, name) = (&current.namespace, &current.name);
-                        self.roll_back(format!("it declines the shape of {schema:?}.{name:?}"), &mut attempts);
+                        let cause = format!("it declines the shape of {schema:?}.{name:?}");
+                        self.roll_back(HaltClass::RelationDeclined, cause, &mut attempts)?;
                         continue;
                     }
                     Ok(verdict) => return Err(declined(current, verdict)),

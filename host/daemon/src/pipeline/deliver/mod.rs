@@ -35,7 +35,7 @@ use super::witness::Witness;
 use crate::halt::{Halt, HaltClass};
 use crate::status::Board;
 use attempt::Attempts;
-pub(crate) use swap::{Generation, Probation, RolledBack, Swap};
+pub(crate) use swap::{Back, Generation, Probation, RolledBack, Swap};
 
 /// What waits in a lane's queue.
 pub(crate) enum Todo {
@@ -47,6 +47,8 @@ pub(crate) enum Todo {
     Batch(Batch),
     /// Nothing of this plugin's up to here.
     Covered(Cursor),
+    /// Its grant does not fit what the source sends: the lane ends with this.
+    Refused(Halt),
     /// Dead letters to try once more, oldest first. Comes from outside the stream and is not counted by the flow.
     Redrive(Vec<(DeadLetter, Vec<u8>)>),
 }
@@ -293,6 +295,8 @@ pub(crate) struct Channels {
     /// Generations that are to take over.
     pub(crate) swaps: mpsc::Receiver<Swap>,
     pub(crate) probation: Probation,
+    /// Where to go back to from a version that has not proven itself when the pipeline begins.
+    pub(crate) back: Option<Back>,
     /// Told of generations that went back by themselves.
     pub(crate) rolled_back: mpsc::UnboundedSender<RolledBack>,
     /// Told when the lane waits for a checkpoint that may be waiting for more.
@@ -303,6 +307,8 @@ pub(crate) struct Channels {
 enum Stop {
     /// The failure policy decides.
     Plugin { class: HaltClass, detail: String },
+    /// On probation, and the pipeline has to turn back.
+    Trial { class: HaltClass, detail: String },
     /// The pipeline ends anyway.
     Abandoned,
 }
@@ -330,8 +336,8 @@ impl Lane {
     }
 
     /// The first open of the process, with the same patience as a delivery. A plugin that cannot be opened at start has
-    /// taken nothing, so there is no batch to give up.
-    pub(crate) async fn open_first(&mut self) -> Result<Option<Cursor>, Halt> {
+    /// taken nothing, so there is no batch to give up. `once`: others wait for it.
+    pub(crate) async fn open_first(&mut self, once: bool) -> Result<Option<Cursor>, Halt> {
         let mut attempts = Attempts::new(&self.policy.retry);
         loop {
             let error = match self.open().await {
@@ -340,7 +346,7 @@ impl Lane {
             };
             attempts.failed();
             let final_word = matches!(&error, CallError::Refused(failure) if failure.disposition != Disposition::Retry);
-            if final_word || attempts.used_up() {
+            if once || final_word || attempts.used_up() {
                 let detail = format!("it cannot be opened: {error}; {} attempts were made", attempts.made());
                 self.board.plugin_state(&self.name, "parked", Some(detail.clone()));
                 return Err(Halt::of_plugin(HaltClass::PluginFailed, &self.name, detail));

@@ -14,6 +14,7 @@ use walgate_plugin::{CallError, Disposition, Worker};
 use super::attempt::{Attempts, Trouble};
 use super::work::Work;
 use super::{LanePolicy, Stop};
+use crate::halt::HaltClass;
 use crate::telemetry::events;
 
 /// A version of a plugin that can be opened.
@@ -45,14 +46,36 @@ pub(crate) struct RolledBack {
     pub(crate) plugin: String,
     /// The one that failed.
     pub(crate) number: u64,
+    /// The one that runs again.
+    pub(crate) to: u64,
     pub(crate) cause: String,
+}
+
+/// Where a version goes back to that fails on probation.
+pub(crate) enum Back {
+    /// To another generation, in the lane.
+    To(Generation),
+    /// To what was before the pipeline began anew, by another turn of it: the lane ends for that, whatever its policy is.
+    ByTurn,
 }
 
 /// The generation before, until the new one has proven itself.
 pub(super) struct Fallback {
-    before: Generation,
+    back: Back,
     until: Instant,
     failures: u32,
+}
+
+impl Fallback {
+    /// Whether the whole pipeline goes back.
+    pub(super) fn is_by_turn(&self) -> bool {
+        matches!(self.back, Back::ByTurn)
+    }
+
+    /// From now on.
+    pub(super) fn new(back: Back, probation: Probation) -> Self {
+        Self { back, until: Instant::now() + probation.window, failures: 0 }
+    }
 }
 
 impl Work {
@@ -72,7 +95,7 @@ impl Work {
         let refused = match self.ready().await {
             Ok(Ok(_)) => None,
             Ok(Err(error)) => Some(format!("it cannot be opened: {error}")),
-            Err(Stop::Plugin { detail, .. }) => Some(detail),
+            Err(Stop::Plugin { detail, .. } | Stop::Trial { detail, .. }) => Some(detail),
             Err(Stop::Abandoned) => return Err(Stop::Abandoned),
         };
         if let Some(cause) = refused {
@@ -92,8 +115,7 @@ impl Work {
             let old = Arc::clone(&before.worker);
             tokio::spawn(async move { old.close().await });
         }
-        let until = Instant::now() + self.channels.probation.window;
-        self.fallback = Some(Fallback { before, until, failures: 0 });
+        self.fallback = Some(Fallback::new(Back::To(before), self.channels.probation));
         self.lane.board.on_probation(&self.lane.name, self.channels.probation.window);
         let _ = outcome.send(Ok(pause));
         Ok(())
@@ -102,6 +124,13 @@ impl Work {
     /// Whether there is a generation to go back to.
     pub(super) fn is_on_probation(&self) -> bool {
         self.fallback.as_ref().is_some_and(|fallback| Instant::now() < fallback.until)
+    }
+
+    /// Lets go of the generation before when the new one has proven itself: its code and its thread are of no more use.
+    pub(super) fn end_probation(&mut self) {
+        if self.fallback.is_some() && !self.is_on_probation() {
+            self.fallback = None;
+        }
     }
 
     /// A failure of the new generation: whether it goes back now.
@@ -124,18 +153,24 @@ impl Work {
     }
 
     /// The generation before comes back, and what the new one failed on is delivered to it.
-    pub(super) fn roll_back(&mut self, cause: String, attempts: &mut Attempts) {
-        let Some(fallback) = self.fallback.take() else { return };
-        let failed = self.exchange(fallback.before);
+    pub(super) fn roll_back(&mut self, class: HaltClass, cause: String, attempts: &mut Attempts) -> Result<(), Stop> {
+        let before = match self.fallback.take().map(|fallback| fallback.back) {
+            Some(Back::To(before)) => before,
+            Some(Back::ByTurn) => return Err(Stop::Trial { class, detail: cause }),
+            None => return Ok(()),
+        };
+        let failed = self.exchange(before);
         self.is_open = false;
         tokio::spawn(async move { failed.worker.close().await });
         events::rolled_back(&self.lane.name, failed.number, &cause);
         self.lane.board.plugin(&self.lane.name, |status| status.probation_until = None);
+        let to = self.lane.context.generation;
         self.runs();
         *attempts = Attempts::new(&self.lane.policy.retry);
         let plugin = self.lane.name.clone();
         // Whoever listens keeps it from being started again; without one the process ends.
-        let _ = self.channels.rolled_back.send(RolledBack { plugin, number: failed.number, cause });
+        let _ = self.channels.rolled_back.send(RolledBack { plugin, number: failed.number, to, cause });
+        Ok(())
     }
 
     fn exchange(&mut self, next: Generation) -> Generation {

@@ -70,9 +70,13 @@ enum Step {
 }
 
 impl Work {
-    pub(super) fn new(lane: Lane, channels: Channels) -> Self {
+    pub(super) fn new(lane: Lane, mut channels: Channels) -> Self {
         let (settled_sender, settled) = mpsc::unbounded_channel();
         let last_own = lane.answered;
+        let fallback = channels.back.take().map(|back| Fallback::new(back, channels.probation));
+        if fallback.is_some() {
+            lane.board.on_probation(&lane.name, channels.probation.window);
+        }
         // Another process may have handed it what this one has not yet read.
         let handed = place(Cursor::at(lane.source_end));
         Self {
@@ -93,7 +97,7 @@ impl Work {
             told_kept: Cell::new(0),
             last_own,
             handed,
-            fallback: None,
+            fallback,
         }
     }
 
@@ -112,11 +116,12 @@ impl Work {
                 Ok(false) => break,
                 Err(Stop::Abandoned) => return Ok(()),
                 Err(Stop::Plugin { class, detail }) => return self.fail(class, detail),
+                Err(Stop::Trial { class, detail }) => return Err(Halt::of_plugin(class, &self.lane.name, detail)),
             }
         }
         match self.close().await {
             Ok(()) | Err(Stop::Abandoned) => Ok(()),
-            Err(Stop::Plugin { class, detail }) => self.fail(class, detail),
+            Err(Stop::Plugin { class, detail } | Stop::Trial { class, detail }) => self.fail(class, detail),
         }
     }
 
@@ -193,6 +198,7 @@ impl Work {
                 }
                 Ok(None)
             }
+            Todo::Refused(halt) => Err(Stop::Plugin { class: halt.class, detail: halt.detail }),
             // Not from the flow.
             Todo::Redrive(_) => Ok(None),
         }
@@ -350,7 +356,7 @@ impl Work {
             events::instance_ended(&self.lane.name);
         }
         if self.is_last_straw(trouble, is_final) {
-            self.roll_back(trouble.to_string(), attempts);
+            self.roll_back(trouble.halt_class(), trouble.to_string(), attempts)?;
             return Ok(None);
         }
         let (pause, error) = match (judgement, trouble) {
@@ -380,7 +386,8 @@ impl Work {
         Ok(None)
     }
 
-    fn delivered(&self, rows: usize, reaches: Cursor) {
+    fn delivered(&mut self, rows: usize, reaches: Cursor) {
+        self.end_probation();
         let name = &self.lane.name;
         let rows = u64::try_from(rows).unwrap_or(u64::MAX);
         events::delivered(name, rows, reaches.end);
@@ -398,7 +405,9 @@ impl Work {
     fn fail(self, class: HaltClass, detail: String) -> Result<(), Halt> {
         let halt = Halt::of_plugin(class, &self.lane.name, detail);
         self.lane.board.plugin_state(&self.lane.name, "parked", Some(format!("{class}: {}", halt.detail)));
-        if self.lane.policy.on_failure != OnFailure::Park {
+        self.lane.board.plugin(&self.lane.name, |status| (status.attempt, status.next_attempt_ms) = (0, None));
+        let turns_back = self.is_on_probation() && self.fallback.as_ref().is_some_and(Fallback::is_by_turn);
+        if turns_back || self.lane.policy.on_failure != OnFailure::Park {
             return Err(halt);
         }
         events::parked(&self.lane.name, class, &halt.detail);
