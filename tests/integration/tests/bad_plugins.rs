@@ -256,7 +256,7 @@ async fn a_declined_relation_halts_before_its_rows(major: u32) -> Result<()> {
 
 /// The server would end the stream after three seconds without an answer; the guest burns six, twice.
 async fn a_guest_that_loops_while_a_million_rows_wait_costs_no_keepalive(major: u32) -> Result<()> {
-    let scene = Scene::with(Cluster::builder(major).setting("wal_sender_timeout", "3s").start()?).await?;
+    let scene = Scene::with(Cluster::builder(major).setting("wal_sender_timeout", "5s").start()?).await?;
     let manifest = format!("{}[limits]\ncall_deadline_ms = 6000\n", shop_manifest("park", 2));
     scene.plugin("loops", "loop-in-deliver", &manifest)?;
     scene.lines_plugin("good")?;

@@ -508,7 +508,8 @@ async fn a_parked_plugin_is_tried_again_when_it_is_dropped_in_again(major: u32) 
             && parks["since"].is_u64()
             && parked() > before)
     })
-    .await?;
+    .await
+    .with_context(|| walgate.stderr())?;
     insert(&scene, 2..=2).await?;
     scene.wait_lines("lines.txt", 2).await.map(drop)
 }
@@ -517,14 +518,13 @@ async fn a_parked_plugin_is_tried_again_when_it_is_dropped_in_again(major: u32) 
 /// the end, and whatever the policy is.
 async fn a_turn_goes_back_after_as_many_failures(major: u32) -> Result<()> {
     let scene = Scene::new(major).await?;
-    let parks = |file: &str| {
-        lines_manifest(&scene.path(file)).replace("on_failure = \"halt\"", "backoff_ms = 10\non_failure = \"park\"")
-    };
-    scene.plugin_bytes("lines", &output_lines()?, &parks("lines.txt"))?;
+    let manifest = lines_manifest(&scene.path("lines.txt"))
+        .replace("on_failure = \"halt\"", "backoff_ms = 10\non_failure = \"park\"");
+    scene.plugin_bytes("lines", &output_lines()?, &manifest)?;
     scene.create_slot()?;
     let walgate = scene.run().await?;
-    let settings = "[settings]\nbatches = \"1\"\n";
-    scene.plugin("lines", "trap-after-batches", &(parks("other.txt") + settings))?;
+    let narrower = manifest.replace("[\"id\", \"name\"]", "[\"id\"]") + "[settings]\nbatches = \"1\"\n";
+    scene.plugin("lines", "trap-after-batches", &narrower)?;
     wait_generation(&scene, &walgate, 2).await?;
     let load = async {
         for id in 1..=400 {
@@ -535,13 +535,10 @@ async fn a_turn_goes_back_after_as_many_failures(major: u32) -> Result<()> {
         }
         anyhow::bail!("it never went back: {}", plugin(&scene, &walgate).await?)
     };
-    let rows: u32 = load.await?;
+    let rows: u32 = load.await.with_context(|| walgate.stderr())?;
     wait_candidate(&scene, &walgate, "rolled-back").await?;
     insert(&scene, rows + 1..=rows + 2).await?;
-    wait_until(SOON, "every row once", async || {
-        Ok(scene.lines("lines.txt").len() + scene.lines("other.txt").len() == rows as usize + 2)
-    })
-    .await
+    scene.wait_lines("lines.txt", rows as usize + 2).await.map(drop)
 }
 
 async fn an_operator_goes_back(major: u32) -> Result<()> {

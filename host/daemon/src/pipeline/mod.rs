@@ -86,8 +86,10 @@ pub(crate) async fn run(
         store.clear_halt(&config.slot).await.map_err(state_failure)?;
         let bytes = store.dead_letter_bytes(&config.slot).await.map_err(state_failure)?;
         let until = tokio::time::Instant::now() + config.plugins.probation;
-        let on_probation = turning.as_mut().map(|turned| {
+        if let Some(turned) = &mut turning {
             turned.enters();
+        }
+        let on_probation = turning.as_ref().filter(|turned| turned.is_trial()).map(|turned| {
             board.on_probation(&turned.plugin, config.plugins.probation);
             OnProbation { plugin: turned.plugin.clone(), until }
         });

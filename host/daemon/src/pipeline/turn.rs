@@ -64,6 +64,16 @@ impl Turning {
         }
     }
 
+    /// Whether a failure goes back. What was parked and is tried once more in the same version goes by its policy.
+    pub(super) fn is_trial(&self) -> bool {
+        !(self.was_parked && self.is_same())
+    }
+
+    /// The same version, with other secrets or after something was mended: no mark of it can tell the two apart.
+    fn is_same(&self) -> bool {
+        self.fingerprint.as_ref().is_some_and(|fingerprint| self.before.has(fingerprint))
+    }
+
     /// The start has worked.
     pub(super) fn enters(&mut self) {
         self.tell(Ok(()));
@@ -89,7 +99,7 @@ impl Turning {
     ) {
         let cause = format!("{}: {}", halt.class, halt.detail);
         let (plugin, fingerprint) = (self.plugin.clone(), self.fingerprint.clone());
-        let ran_before = self.before.runs();
+        let (ran_before, is_same) = (self.before.runs(), self.is_same());
         self.back(beside, board, Ok(()));
         walgate_failpoint::hit("turn.back");
         board.candidate(&plugin, Some(format!("rolled-back: {cause}")));
@@ -102,7 +112,7 @@ impl Turning {
             let known = store.generations(pipeline, &plugin).await?;
             let number = known.iter().find(|one| Some(&one.fingerprint) == fingerprint.as_ref()).map(|one| one.number);
             events::rolled_back(&plugin, number.unwrap_or_default(), &cause);
-            match number {
+            match number.filter(|_| !is_same) {
                 Some(number) => store.block_generation(pipeline, &plugin, number, &cause).await,
                 None => Ok(()),
             }

@@ -108,6 +108,11 @@ pub(crate) struct Stood {
 }
 
 impl Stood {
+    /// Whether it stood with this content.
+    pub(crate) fn has(&self, fingerprint: &str) -> bool {
+        self.loaded.as_ref().is_some_and(|loaded| loaded.fingerprint == fingerprint)
+    }
+
     /// Whether some version of it ran.
     pub(crate) fn runs(&self) -> bool {
         self.loaded.is_some()
