@@ -155,7 +155,6 @@ impl Swaps {
                 self.trials.insert(back.plugin.clone(), trial);
             }
         }
-        self.board.candidate(&back.plugin, Some(format!("rolled-back: {}", back.cause)));
         let marked = async {
             let mut store = self.store().await?;
             let blocked = store.block_generation(&self.pipeline, &back.plugin, back.number, &back.cause).await;
@@ -170,6 +169,8 @@ impl Swaps {
                 failure.message
             );
         }
+        // Last: whoever sees it and wants it tried again takes the mark off.
+        self.board.candidate(&back.plugin, Some(format!("rolled-back: {}", back.cause)));
     }
 
     fn restore(&mut self, back: &RolledBack, before: Option<Loaded>) {

@@ -102,7 +102,6 @@ impl Turning {
         let (ran_before, is_same) = (self.before.runs(), self.is_same());
         self.back(beside, board, Ok(()));
         walgate_failpoint::hit("turn.back");
-        board.candidate(&plugin, Some(format!("rolled-back: {cause}")));
         if !ran_before {
             // Nothing is held for a plugin that never was.
             board.plugin_state(&plugin, "quarantined", Some(cause.clone()));
@@ -124,6 +123,8 @@ impl Turning {
                 chain(&error)
             );
         }
+        // Last: whoever sees it and wants it tried again takes the mark off.
+        board.candidate(&plugin, Some(format!("rolled-back: {cause}")));
     }
 
     fn tell(&mut self, outcome: Result<(), String>) {
