@@ -60,12 +60,15 @@ impl CacheError {
     }
 }
 
+/// One lock for each component, by its digest.
+type Compiling = BTreeMap<[u8; 32], Arc<Mutex<()>>>;
+
 /// A private directory of compiled code.
 #[derive(Debug, Clone)]
 pub(crate) struct Cache {
     dir: PathBuf,
     /// What is compiled right now, so that hundreds of plugins with one component compile it once.
-    compiling: Arc<Mutex<BTreeMap<[u8; 32], Arc<Mutex<()>>>>>,
+    compiling: Arc<Mutex<Compiling>>,
 }
 
 impl Cache {
