@@ -82,17 +82,17 @@ async fn rejected_rows_are_laid_aside_and_the_rest_counts(major: u32) -> Result<
 
 /// The sink ends after it rejected rows, and its next instance says that it has their batch.
 async fn rejected_rows_are_laid_aside_although_the_sink_has_their_batch(major: u32) -> Result<()> {
-    let scene = Scene::new(major).await?;
-    let manifest = format!("{}\n[flush]\nmax_delay_ms = 600000\n", shop_manifest("halt", 5));
-    scene.plugin("own", "commits-by-itself", &manifest)?;
+    let mut scene = Scene::new(major).await?;
+    // The first transaction is a batch of its own.
+    scene.configure("[delivery]\nmax_batch_rows = 2")?;
     scene.create_slot()?;
-    let walgate = scene.run().await?;
     scene.execute(&format!("BEGIN; {} {} COMMIT", order(1, MARKER), order(2, "fine"))).await?;
-    wait_until(SOON, "a batch that is accepted", async || {
-        Ok(scene.status(&walgate).await?["plugins"]["own"]["rows"] == 2)
-    })
-    .await?;
     scene.execute("DELETE FROM orders WHERE id = 2").await?;
+    let end = scene.ask("SELECT (pg_current_wal_lsn() - '0/0')::text").await?;
+    let flush = "[flush]\nmax_delay_ms = 600000\n";
+    let manifest = format!("{}\n{flush}[settings]\nposition = \"{end}\"\n", shop_manifest("halt", 5));
+    scene.plugin("own", "commits-by-itself", &manifest)?;
+    let walgate = scene.run().await?;
     wait_until(SOON, "an instance that ended", async || {
         Ok(scene.status(&walgate).await?["plugins"]["own"]["ended_instances"] == 1)
     })

@@ -377,14 +377,13 @@ impl Start<'_> {
         };
         let own = lane.open_first(enters).await?;
         lane.answered = own;
+        let versions = self.store.generations(&self.pipeline, &name).await.map_err(state_failure)?;
         self.store.opened_generation(&self.pipeline, &name, generation).await.map_err(state_failure)?;
-        // A probation does not end with a process.
-        let before = if entered.proven || generation == 1 {
-            None
-        } else {
-            let known = self.store.generations(&self.pipeline, &name).await.map_err(state_failure)?;
-            loader.before(&loaded, &known).await
-        };
+        // A probation does not end with a process. It is about code: whoever has mended a policy does not want the old one
+        // back, and what was changed while nothing ran is what was meant.
+        let ran = versions.iter().any(|one| one.number == generation && one.opened_at.is_some());
+        let before = if ran && !entered.proven { loader.before(&loaded, &versions).await } else { None };
+        let before = before.filter(|(_, before)| before.component != loaded.component);
         walgate_failpoint::hit("start.opened");
         if own.is_some() {
             lane.policy.mode = Mode::of(&plugin.capabilities, &manifest, true);

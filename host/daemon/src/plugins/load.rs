@@ -175,7 +175,8 @@ async fn load_one(loader: &Loader, entry: Found, place: &Path) -> Result<Loaded,
     let text = Manifest::text(&entry.manifest).map_err(|error| rejected(chain(&error)))?;
     let manifest = Manifest::parse(place, &text).map_err(|error| rejected(chain(&error)))?;
     let (component, bytes) = load_component(loader, &entry, manifest.sha256.clone()).await.map_err(&rejected)?;
-    let fingerprint = fingerprint(&component.digest(), &text);
+    let digest = component.digest();
+    let fingerprint = fingerprint(&digest, &text);
     let Secured { hash_key, http, tells: secrets } = loader.secured(&manifest).map_err(&rejected)?;
     let policy = Policy { http, ..manifest.policy(&entry.name) };
     let worker = Worker::start(component, policy).map_err(|error| rejected(chain(&error)))?;
@@ -196,6 +197,7 @@ async fn load_one(loader: &Loader, entry: Found, place: &Path) -> Result<Loaded,
         grant: effective.grant,
         capabilities: effective.capabilities,
         worker: Arc::new(worker),
+        component: digest,
         fingerprint,
         hash_key,
         secrets,

@@ -31,6 +31,8 @@ pub(crate) struct Loaded {
     /// The host interfaces it asked for and was granted.
     pub(crate) capabilities: Capabilities,
     pub(crate) worker: Arc<Worker>,
+    /// The digest of its component.
+    pub(crate) component: String,
     /// Equal for equal content of both files.
     pub(crate) fingerprint: String,
     /// The key of its hashes, if it has any.

@@ -16,8 +16,8 @@ use crate::{CallError, Component, LoadError, Manifest, Worker, test_guest};
 const NEXT: &str = r#"
   (import "walgate:host/metrics@0.2.0-next" "count" (func $count (param i32 i32)))
   (data (i32.const 1032) "\00\00\00\00\01")
-  (data (i32.const 1104) "\01\00\00\00\58\04\00\00\05\00\00\00")
-  (data (i32.const 1112) "empty")
+  (data (i32.const 1104) "\01\00\00\00\60\04\00\00\05\00\00\00")
+  (data (i32.const 1120) "empty")
   (data (i32.const 2048) "\80\04\00\00\04\00\00\00\84\04\00\00\03\00\00\00")
   (data (i32.const 1152) "next9.1batches")
   (func (export "walgate:cdc/sink@0.2.0-next#describe") (result i32) (i32.const 2048))

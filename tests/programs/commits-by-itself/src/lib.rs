@@ -1,13 +1,13 @@
 //! Rejects inserted rows with `poison` in a text and accepts the rest, until a deleted row: there it traps. From its second
-//! instance in a process on it answers a position far ahead, as a sink does that had committed before it trapped.
+//! instance in a process on it answers the setting `position`, as a sink does that had committed before it trapped.
 
 use walgate_sdk::{
-    Batch, Change, Context, Description, Failure, Opened, Operation, Position, Receipt, Sink, TableRequest, export_sink,
+    Batch, Change, Context, Description, Failure, Opened, Operation, Position, Receipt, Sink, TableRequest,
+    export_sink, host,
 };
 
 /// Opens of one process count up from a multiple of this.
 const OPENS: u64 = 1 << 20;
-const FAR_AHEAD: Position = Position { end_lsn: 0x7FFF_FFFF_0000_0000, commit_lsn: 0, ordinal: 0 };
 
 struct Program;
 
@@ -18,7 +18,10 @@ impl Sink for Program {
 
     fn open(context: &Context) -> Result<Opened<Self>, Failure> {
         let is_first = context.epoch % OPENS <= 1;
-        Ok(if is_first { Opened::new(Program) } else { Opened::at(Program, FAR_AHEAD) })
+        let end_lsn = host::setting("position").and_then(|text| text.parse().ok());
+        let end_lsn = end_lsn.ok_or_else(|| Failure::halt("no-position"))?;
+        let position = Position { end_lsn, commit_lsn: 0, ordinal: 0 };
+        Ok(if is_first { Opened::new(Program) } else { Opened::at(Program, position) })
     }
 
     fn deliver(&mut self, batch: &Batch) -> Result<Receipt, Failure> {
