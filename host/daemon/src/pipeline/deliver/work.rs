@@ -248,6 +248,7 @@ impl Work {
                 {
                     let given = Given { cursor: batch.reaches, own, ..Given::default() };
                     self.give(given).await?;
+                    self.lane.board.recovered(&self.lane.name);
                     return Ok(Outcome::Taken(Some(batch)));
                 }
                 Ok(_) => {
