@@ -381,7 +381,8 @@ impl Start<'_> {
         self.store.opened_generation(&self.pipeline, &name, generation).await.map_err(state_failure)?;
         // A probation does not end with a process. It is about code: whoever has mended a policy does not want the old one
         // back, and what was changed while nothing ran is what was meant.
-        let ran = versions.iter().any(|one| one.number == generation && one.opened_at.is_some());
+        let last = versions.iter().filter(|one| one.opened_at.is_some()).max_by_key(|one| one.opened_at);
+        let ran = last.is_some_and(|last| last.number == generation);
         let before = if ran && !entered.proven { loader.before(&loaded, &versions).await } else { None };
         let before = before.filter(|(_, before)| before.component != loaded.component);
         walgate_failpoint::hit("start.opened");
