@@ -28,6 +28,12 @@ pub struct Generation {
     pub proven: bool,
 }
 
+/// The version that ran last beside the one of this fingerprint, and was not rolled back.
+pub fn ran_before<'k>(known: &'k [Generation], fingerprint: Option<&str>) -> Option<&'k Generation> {
+    let others = known.iter().filter(|one| one.opened_at.is_some() && fingerprint != Some(&one.fingerprint));
+    others.filter(|one| one.blocked.is_none()).max_by_key(|one| one.opened_at)
+}
+
 /// A generation that is about to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entered {
@@ -156,4 +162,34 @@ fn read(row: &tokio_postgres::Row) -> Result<Generation, StoreError> {
     let (number, fingerprint, version, opened_at, blocked, proven) =
         read().map_err(|error: PgError| StoreError::server(DOING, &error))?;
     Ok(Generation { number: from_bigint(number, "generation")?, fingerprint, version, opened_at, blocked, proven })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_ran_last_and_stays_trusted_is_before() {
+        let generation = |number: u64, opened: Option<u64>, blocked: bool| Generation {
+            number,
+            fingerprint: format!("f{number}"),
+            version: String::new(),
+            opened_at: opened.map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)),
+            blocked: blocked.then(|| "why".to_owned()),
+            proven: false,
+        };
+        // The second ran again after the third; the fourth never could be opened; the fifth was rolled back.
+        let known = [
+            generation(1, Some(10), false),
+            generation(2, Some(50), false),
+            generation(3, Some(40), false),
+            generation(4, None, false),
+            generation(5, Some(60), true),
+        ];
+        let before = |fingerprint| ran_before(&known, fingerprint).map(|one| one.number);
+        assert_eq!([before(None), before(Some("f5")), before(Some("f2"))], [Some(2), Some(2), Some(3)]);
+        assert_eq!(ran_before(&known[3..], None), None);
+    }
 }

@@ -43,7 +43,7 @@ mod store;
 
 pub use commit::{Checkpoint, Durable, OutputLength, PluginCursor, StateWrite};
 pub use error::{Class, HALT_NAMES, StoreError};
-pub use generation::{Entered, Generation};
+pub use generation::{Entered, Generation, ran_before};
 pub use halt::StoredHalt;
 pub use leader::Leader;
 pub use lease::{Lease, LeaseGuard};

@@ -86,7 +86,7 @@ async fn a_grant_that_does_not_fit_stops_one_plugin(major: u32) -> Result<()> {
     customer(2).await?;
     scene.wait_lines("good.txt", 2).await?;
     // One that comes while the others run is turned away again, whatever its policy is.
-    let wrong = wrong.replace("wrong.txt", "late.txt").replace("\"park\"", "\"halt\"");
+    let wrong = wrong.replace("wrong.txt", "late.txt").replace("\"park\"", "\"halt\"").replace("= false", "= true");
     scene.plugin("late", "output-lines", &wrong)?;
     scene.wait_plugin(&walgate, "late", "probation").await?;
     customer(3).await?;
@@ -96,6 +96,13 @@ async fn a_grant_that_does_not_fit_stops_one_plugin(major: u32) -> Result<()> {
     })
     .await?;
     scene.wait_lines("good.txt", 3).await?;
+    scene.wait_confirmed().await?;
+    // A restart neither runs it nor waits for it: it never had a place.
+    walgate.sigterm()?;
+    walgate.wait_exit(SOON).await?;
+    let mut walgate = scene.run().await?;
+    scene.wait_plugin(&walgate, "late", "quarantined").await?;
+    scene.wait_confirmed().await?;
     // By its own policy it halts the pipeline, and says which plugin it is.
     walgate.sigterm()?;
     walgate.wait_exit(SOON).await?;

@@ -135,6 +135,7 @@ async fn a_trap_on_poison_follows_its_policy(major: u32) -> Result<()> {
     let mut walgate = scene.start()?;
     expect_end(&mut walgate, 3, &["plugin_failed", "5 attempts", "walgate explain"]).await?;
     ensure!(!walgate.stderr().contains(MARKER));
+    scene.cli(&["check"])?.expect(0, "it halted when it ran last: plugin_failed (plugin lines)")?;
     scene.plugin("lines", "trap-on-poison", &manifest(&scene, "dead-letter"))?;
     let _walgate = scene.run().await?;
     let list = wait_letters(&scene, 1).await?;

@@ -288,6 +288,12 @@ async fn another_cluster_at_the_same_address(major: u32) -> Result<()> {
         other.execute("postgres", sql).await?;
         expect_end(&mut scene.start()?, 3, &["lineage_changed", "system identifier"]).await?;
     }
+    // A slot there is not ours to drop, with or without what was kept for ours.
+    for drop in [&["slot", "drop"][..], &["slot", "drop", "--forget"]] {
+        scene.cli(drop)?.expect(2, "the address leads to another server now")?;
+    }
+    let slots = "SELECT count(*)::text FROM pg_replication_slots WHERE slot_name = 'walgate'";
+    ensure!(scene.ask(slots).await? == "1", "the slot of another cluster was dropped");
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use walgate_store::Generation;
+use walgate_store::{Generation, ran_before};
 
 use crate::config::Config;
 use crate::connect;
@@ -84,17 +84,10 @@ pub(super) async fn rollback(config: &Config, plugin: &str, to: Option<u64>, pri
                 "{plugin} has no generation {number}; see which there are: walgate plugin generations {plugin}"
             ))
         })?,
-        None => known
-            .iter()
-            .filter(|one| one.blocked.is_none() && present.as_ref() != Some(&one.fingerprint))
-            .filter(|one| one.opened_at.is_some())
-            .max_by_key(|one| one.opened_at)
-            .ok_or_else(|| {
-                Failure::usage(match known.is_empty() {
-                    true => format!("no version of {plugin} ever ran here, so there is nothing to go back to; see: walgate plugin list"),
-                    false => format!("{plugin} has run in one version only; there is nothing to go back to"),
-                })
-            })?,
+        None => ran_before(&known, present.as_deref()).ok_or_else(|| {
+            let ran = if known.is_empty() { "never ran here" } else { "has run in one version only" };
+            Failure::usage(format!("{plugin} {ran}; there is nothing to go back to. See: walgate plugin list"))
+        })?,
     };
     let Some(cache) = config.plugins.cache_dir.as_deref().filter(|_| kept.contains(&target.fingerprint)) else {
         return Err(Failure::usage(format!(

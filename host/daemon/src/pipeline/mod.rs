@@ -10,6 +10,7 @@
 //! Read next: `lead.rs`, `start.rs`, `running.rs`, then the stages: `source.rs`, `flow.rs`, `deliver/`, `apply.rs`,
 //! `checkpoint.rs`, `ack.rs`; beside the stream `letters.rs`, `bounds.rs` and `swaps.rs`; `turn.rs` for what begins it anew.
 
+mod absent;
 mod ack;
 mod apply;
 mod bounds;

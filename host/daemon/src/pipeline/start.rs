@@ -3,15 +3,16 @@
 //! Holds: the order of a start, and the rule where a plugin's stream begins. Refuses to know the running pipeline
 //! (see `running.rs`). Nothing in it needs to end in an orderly way: a stop that comes meanwhile drops it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use walgate_core::minimize::Minimizer;
 use walgate_core::{Cursor, Lineage, Lsn};
 use walgate_plugin::{Mode, OnFailure, OpenContext};
-use walgate_store::{Entered, PipelineRow, StateLimits, Store};
+use walgate_store::{Entered, Generation, PipelineRow, StateLimits, Store, ran_before};
 
+use super::absent::{hold, warn_of_absent};
 use super::checkpoint::{PACE, Position};
 use super::deliver::{self, Lane, LanePolicy};
 use super::outputs::Outputs;
@@ -23,7 +24,7 @@ use crate::config::Config;
 use crate::connect::state_failure;
 use crate::exit::Failure;
 use crate::halt::{Halt, HaltClass};
-use crate::plugins::{Change, Directory, Loaded, Loader, NotRunning};
+use crate::plugins::{Change, Loaded, Loader, NotRunning};
 use crate::preflight;
 use crate::status::{Board, PluginStatus};
 use crate::telemetry::events;
@@ -107,12 +108,11 @@ pub(super) async fn start(
         .map(|(name, plugin)| (name, plugin.cause.unwrap_or_default()))
         .collect();
     let names: Vec<String> = plugins.loaded.iter().map(|plugin| plugin.name.clone()).collect();
-    let others_run = |name: &str, parked: &BTreeMap<String, String>| {
-        names.iter().any(|other| other != name && !parked.contains_key(other))
-    };
+    let others_run = |name: &str| names.iter().any(|other| other != name && !parked.contains_key(other));
     let mut start = Start { store, pipeline, config, source_end: ready.found.identity.xlog_pos, board };
     for plugin in plugins.loaded {
-        let plugin = match start.not_blocked(plugin, beside).await? {
+        let known = start.store.generations(&start.pipeline, &plugin.name).await.map_err(state_failure)?;
+        let plugin = match start.not_blocked(plugin, &known, beside).await {
             Ok(plugin) => plugin,
             Err(quarantined) => {
                 let NotRunning { name, cause, required, .. } = &quarantined;
@@ -131,14 +131,14 @@ pub(super) async fn start(
         // A turn is for one plugin. The others must not wait for what another one was parked for, and a candidate has one
         // attempt, as it has in a lane: what cannot be opened changes nothing.
         let enters = matches!(beginning, Beginning::Again { with: Some(with) } if *with == name);
-        let stays = matches!(beginning, Beginning::Again { .. }) && !enters && others_run(&name, &parked);
+        let stays = matches!(beginning, Beginning::Again { .. }) && !enters && others_run(&name);
         if let Some(cause) = parked.get(&name).filter(|_| stays) {
             tracing::warn!(plugin = name, cause, "it stays parked: drop it in again to have it tried");
             let cursor = stored.cursors.get(&name).copied().unwrap_or(Cursor::at(stored.acked));
             held.extend(hold(&name, required, cursor, &stored, board));
             continue;
         }
-        match start.prepare(&stored, plugin, index, &beside.loader, enters).await {
+        match start.prepare(&stored, plugin, index, (&known, &beside.loader), enters).await {
             Ok(ready) => prepared.push(ready),
             Err(failure)
                 if policy == OnFailure::Park
@@ -222,56 +222,6 @@ async fn warn_unpublished(config: &Config, ready: &mut Ready, plugin: &Loaded) {
     }
 }
 
-/// A plugin whose folder is gone is let go of. While nothing it lacks is acknowledged it could still come back, so whoever
-/// moved the folder by mistake has to read it now.
-fn warn_of_absent(stored: &PipelineRow, plugins: &Directory) {
-    let loaded = plugins.loaded.iter().map(|plugin| &plugin.name);
-    let present: BTreeSet<&String> = loaded.chain(plugins.not_running.iter().map(|plugin| &plugin.name)).collect();
-    let absent = stored.cursors.iter().filter(|(name, cursor)| cursor.end >= stored.acked && !present.contains(name));
-    for (plugin, cursor) in absent {
-        tracing::warn!(
-            plugin,
-            at = %cursor.end,
-            "it ran before and its folder is gone, so nothing is kept for it any more; if that was not meant, stop walgate and \
-             put the folder back now: once others have gone on it cannot start again under this name"
-        );
-    }
-}
-
-/// The position of a required plugin without a lane: it keeps its place, and with it the source's log. One that stands where
-/// others have gone on already has lost its place, and holds nothing any more.
-fn hold(name: &str, required: bool, cursor: Cursor, stored: &PipelineRow, board: &Board) -> Option<Position> {
-    if !required {
-        return None;
-    }
-    if !cursor.reaches(stored.acked) {
-        tracing::warn!(
-            plugin = name,
-            at = %cursor.end,
-            "a required plugin does not run, and others went on without it: it has a gap already and holds nothing"
-        );
-        return None;
-    }
-    tracing::warn!(
-        plugin = name,
-        at = %cursor.end,
-        "a required plugin does not run and holds the acknowledgement; mend it, or remove its folder to let go of it"
-    );
-    board.plugin(name, |status| status.required = true);
-    board.cursor(name, cursor.end);
-    Some(Position {
-        plugin: name.to_owned(),
-        required: true,
-        generation: stored.generations.get(name).copied().unwrap_or(1),
-        cursor,
-        stored: cursor,
-        delivered_to: (None, None),
-        outputs: Outputs::none(name, board.clone()),
-        together: false,
-        pace: PACE,
-    })
-}
-
 /// The durable row that has to exist before the first acknowledgement.
 async fn adopt(
     store: &mut Store,
@@ -308,18 +258,17 @@ struct Start<'a> {
 impl Start<'_> {
     /// The plugin, or in the place of a version that was rolled back the one that it was rolled back to: a restart changes
     /// nothing. Without a copy of any it is quarantined.
-    async fn not_blocked(&mut self, plugin: Loaded, beside: &Beside) -> Result<Result<Loaded, NotRunning>, Failure> {
-        let known = self.store.generations(&self.pipeline, &plugin.name).await.map_err(state_failure)?;
-        let Some(cause) = swaps::blocked_by(&known, &plugin) else { return Ok(Ok(plugin)) };
-        let Some((_, before)) = beside.loader.before(&plugin, &known).await else {
+    async fn not_blocked(&self, plugin: Loaded, known: &[Generation], beside: &Beside) -> Result<Loaded, NotRunning> {
+        let Some(cause) = swaps::blocked_by(known, &plugin) else { return Ok(plugin) };
+        let Some((_, before)) = beside.loader.before(&plugin, known).await else {
             let (name, required) = (plugin.name, plugin.manifest.required);
-            return Ok(Err(NotRunning { name, state: "quarantined", cause, required }));
+            return Err(NotRunning { name, state: "quarantined", cause, required });
         };
         tracing::warn!(plugin = plugin.name, "the version before runs, from its copy: {cause}");
         self.board.plugin_state(&plugin.name, "opening", None);
         self.board.candidate(&plugin.name, Some(format!("rolled-back: {cause}")));
         beside.plugins.change(|plugins| plugins.apply(Change::Enters(Box::new(before.clone()))));
-        Ok(Ok(before))
+        Ok(before)
     }
 
     async fn prepare(
@@ -327,7 +276,7 @@ impl Start<'_> {
         stored: &PipelineRow,
         plugin: Loaded,
         index: usize,
-        loader: &Loader,
+        (known, loader): (&[Generation], &Loader),
         enters: bool,
     ) -> Result<Prepared, Failure> {
         let loaded = plugin.clone();
@@ -377,13 +326,11 @@ impl Start<'_> {
         };
         let own = lane.open_first(enters).await?;
         lane.answered = own;
-        let versions = self.store.generations(&self.pipeline, &name).await.map_err(state_failure)?;
         self.store.opened_generation(&self.pipeline, &name, generation).await.map_err(state_failure)?;
         // A probation does not end with a process. It is about code: whoever has mended a policy does not want the old one
         // back, and what was changed while nothing ran is what was meant.
-        let last = versions.iter().filter(|one| one.opened_at.is_some()).max_by_key(|one| one.opened_at);
-        let ran = last.is_some_and(|last| last.number == generation);
-        let before = if ran && !entered.proven { loader.before(&loaded, &versions).await } else { None };
+        let ran = ran_before(known, None).is_some_and(|last| last.number == generation);
+        let before = if ran && !entered.proven { loader.before(&loaded, known).await } else { None };
         let before = before.filter(|(_, before)| before.component != loaded.component);
         walgate_failpoint::hit("start.opened");
         if own.is_some() {

@@ -148,12 +148,10 @@ impl Swaps {
 
     /// A lane went back by itself: what is known of the plugin follows, and the version that failed is marked.
     async fn went_back(&mut self, back: RolledBack) {
-        if let Some(trial) = self.trials.remove(&back.plugin) {
-            if trial.number == back.number {
-                self.restore(&back, trial.before);
-            } else {
-                self.trials.insert(back.plugin.clone(), trial);
-            }
+        // Unless another one has taken its place already.
+        let is_it = self.trials.get(&back.plugin).is_some_and(|trial| trial.number == back.number);
+        if let Some(trial) = is_it.then(|| self.trials.remove(&back.plugin)).flatten() {
+            self.restore(&back, trial.before);
         }
         let marked = async {
             let mut store = self.store().await?;

@@ -14,7 +14,7 @@ use walgate_plugin::{
     Component, Engine, Found, FoundState, HttpAccess, Manifest, Policy, ScanError, TrustedKeys, Worker, check_pin,
     signature_of,
 };
-use walgate_store::Generation;
+use walgate_store::{Generation, ran_before};
 
 use super::{Directory, Kept, Loaded, NotRunning};
 use crate::config::Config;
@@ -93,8 +93,7 @@ impl Loader {
     /// that can be loaded, and is given what the plugin.toml of this one gives. What an operator has taken away does not come
     /// back.
     pub(crate) async fn before(&self, plugin: &Loaded, known: &[Generation]) -> Option<(u64, Loaded)> {
-        let ran = known.iter().filter(|one| one.opened_at.is_some() && one.fingerprint != plugin.fingerprint);
-        let last = ran.filter(|one| one.blocked.is_none()).max_by_key(|one| one.opened_at)?;
+        let last = ran_before(known, Some(&plugin.fingerprint))?;
         let copy = Kept::of(self.cache.as_deref()?, &plugin.name).folder(&last.fingerprint);
         let (wasm, manifest) = (copy.join("plugin.wasm"), copy.join("plugin.toml"));
         let entry = Found { name: plugin.name.clone(), wasm, manifest, state: FoundState::Ready };

@@ -304,4 +304,28 @@ mod tests {
         });
         assert_eq!(seen.collect::<Vec<_>>(), [false, false, false, true, true, false]);
     }
+    /// A file that could not be read is given to us by a change that leaves its content and its time as they were.
+    #[test]
+    fn a_change_of_permissions_is_a_change() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("lines");
+        fs::create_dir(&folder).unwrap();
+        for file in ["plugin.wasm", "plugin.toml"] {
+            fs::write(folder.join(file), "x").unwrap();
+        }
+        let loader = Loader::offline(root.path(), None).unwrap();
+        let entry = loader.scan().unwrap().remove(0);
+        let before = Stamp::of(&loader, &entry);
+        assert_eq!(Stamp::of(&loader, &entry), before);
+        let changed = || {
+            fs::set_permissions(&entry.manifest, fs::Permissions::from_mode(0o600)).unwrap();
+            Stamp::of(&loader, &entry) != before
+        };
+        // The clock of a file system may stand still for some milliseconds.
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        while !changed() {
+            assert!(std::time::Instant::now() < deadline, "it is not noticed");
+        }
+    }
 }
