@@ -26,7 +26,7 @@ use rustc_hash::FxHashMap;
 
 use crate::assemble::{Event, Head, Relation};
 use crate::batch::{Batch, LogicalMessage, Operation, Transaction};
-use crate::grant::Grant;
+use crate::grant::{Grant, TableGrant};
 use crate::pgoutput::{Commit, MessageBody, RowBody, RowKind};
 use crate::relation::ProjectedRelation;
 use crate::{Cursor, Lsn};
@@ -37,7 +37,7 @@ use group::GroupBuilder;
 use judge::judge;
 use known::Known;
 pub use known::KnownTable;
-use project::Projection;
+use project::{Projection, Shape};
 use spare::Spares;
 pub use treat::{HashKey, ShortHashKey};
 
@@ -69,6 +69,15 @@ pub enum Item {
     },
     /// Changes.
     Batch(Batch),
+}
+
+/// Whether a grant fits a relation: what would stop its plugin at the first row of it.
+///
+/// # Errors
+/// What does not fit, as [`Minimizer::apply`] would say it.
+pub fn fits(grant: &TableGrant, relation: &Relation, hash_key: Option<HashKey>) -> Result<(), MinimizeError> {
+    Known::default().withheld(grant, relation)?;
+    Shape::new(grant, relation, &[], hash_key.map(Arc::new).as_ref()).map(drop)
 }
 
 /// Builds the batches of one plugin.

@@ -190,7 +190,7 @@ impl Projection {
 }
 
 impl Shape {
-    fn new(
+    pub(super) fn new(
         grant: &TableGrant,
         source: &Relation,
         withheld: &[String],

@@ -83,7 +83,7 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
                 );
                 note("slot", would_start(&mut connection, config, &observed, stored.as_ref()).await);
                 match preflight::warnings(&mut connection, config).await {
-                    Ok(found) => warnings = found,
+                    Ok(found) => warnings.extend(found.into_iter().map(|detail| ("source".to_owned(), detail))),
                     Err(error) => note("warnings", Err(connect::source_failure(&error))),
                 }
                 source = Some(connection);
@@ -117,16 +117,38 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
                 note(&format!("plugin {}", plugin.name), outcome.await);
             }
             for plugin in &directory.not_running {
-                note(
-                    &format!("plugin {}", plugin.name),
-                    Err(Failure::usage(format!("{}: {}", plugin.state, plugin.cause))),
-                );
+                let what = format!("plugin {}", plugin.name);
+                let outcome = async {
+                    let stands_in = match &mut reader {
+                        Some(reader) => {
+                            let known = reader.generations(&config.slot, &plugin.name).await;
+                            loader.stand_in(plugin, &known.map_err(connect::state_failure)?).await
+                        }
+                        None => None,
+                    };
+                    match (stands_in, stored) {
+                        (Some(stands_in), Some(stored)) => {
+                            would_run(&stands_in, config, source.as_mut()).await?;
+                            would_go_on(&stands_in, stored)
+                        }
+                        _ => Err(Failure::usage(format!("{}: {}", plugin.state, plugin.cause))),
+                    }
+                };
+                match outcome.await {
+                    Ok(()) => warnings.push((
+                        what,
+                        format!(
+                            "{}: {}; the version that ran last would go on, from its copy",
+                            plugin.state, plugin.cause
+                        ),
+                    )),
+                    Err(failure) => note(&what, Err(failure)),
+                }
             }
         }
     }
-    let warning = |what: &str, detail| Line { what: what.to_owned(), ok: true, warning: true, detail };
-    lines.extend(warnings.into_iter().map(|detail| warning("source", detail)));
-    lines.extend(halted.map(|detail| warning("last run", detail)));
+    warnings.extend(halted.map(|detail| ("last run".to_owned(), detail)));
+    lines.extend(warnings.into_iter().map(|(what, detail)| Line { what, ok: true, warning: true, detail }));
     printer.show(&lines, || {
         let mark = |line: &Line| match (line.ok, line.warning) {
             (false, _) => "FAIL",
@@ -166,7 +188,7 @@ async fn would_start(
 }
 
 /// What can be said of a plugin before it is opened: its outputs have a place, its targets are as they have
-/// to be, and its tables are published.
+/// to be, its tables are published, and its grant fits them.
 async fn would_run(plugin: &Loaded, config: &Config, source: Option<&mut Connection>) -> Result<String, Failure> {
     for (name, output) in &plugin.manifest.outputs {
         if let Output::File { path, .. } = output
@@ -190,6 +212,13 @@ async fn would_run(plugin: &Loaded, config: &Config, source: Option<&mut Connect
                 missing.len(),
                 config.publications.first().map(|name| walgate_wire::identifier(name)).unwrap_or_default()
             )));
+        }
+        let misfits = preflight::misfits(connection, config, &plugin.grant, plugin.hash_key.as_ref())
+            .await
+            .map_err(|error| connect::source_failure(&error))?;
+        if !misfits.is_empty() {
+            let all: Vec<String> = misfits.iter().map(ToString::to_string).collect();
+            return Err(Failure::usage(format!("its first row would stop it: {}", all.join("; "))));
         }
     }
     Ok(format!("version {}, {} tables granted", plugin.description.version, plugin.grant.tables.len()))

@@ -80,7 +80,7 @@ pub(super) async fn start(
     board: &Board,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<Option<Started>, Failure> {
-    let plugins = beside.plugins.read();
+    let mut plugins = beside.plugins.read();
     let pipeline = config.slot.clone();
     let most = Some(source::START_ATTEMPTS);
     let Some(mut ready) = source::connect(&config, History::Stored(store), most, board, stop).await? else {
@@ -107,9 +107,17 @@ pub(super) async fn start(
         .filter(|(_, plugin)| plugin.state == "parked")
         .map(|(name, plugin)| (name, plugin.cause.unwrap_or_default()))
         .collect();
+    let mut start = Start { store, pipeline, config, source_end: ready.found.identity.xlog_pos, board };
+    if let Beginning::First = beginning {
+        for rejected in std::mem::take(&mut plugins.not_running) {
+            match start.stands_in(&rejected, beside).await? {
+                Some(loaded) => plugins.loaded.push(loaded),
+                None => plugins.not_running.push(rejected),
+            }
+        }
+    }
     let names: Vec<String> = plugins.loaded.iter().map(|plugin| plugin.name.clone()).collect();
     let others_run = |name: &str| names.iter().any(|other| other != name && !parked.contains_key(other));
-    let mut start = Start { store, pipeline, config, source_end: ready.found.identity.xlog_pos, board };
     for plugin in plugins.loaded {
         let known = start.store.generations(&start.pipeline, &plugin.name).await.map_err(state_failure)?;
         let plugin = match start.not_blocked(plugin, &known, beside).await {
@@ -271,6 +279,21 @@ impl Start<'_> {
         Ok(before)
     }
 
+    /// The version that ran last, in the place of files that cannot be loaded.
+    async fn stands_in(&mut self, rejected: &NotRunning, beside: &Beside) -> Result<Option<Loaded>, Failure> {
+        let NotRunning { name, state, cause, .. } = rejected;
+        let known = self.store.generations(&self.pipeline, name).await.map_err(state_failure)?;
+        let Some(loaded) = beside.loader.stand_in(rejected, &known).await else { return Ok(None) };
+        tracing::warn!(
+            plugin = name,
+            "the version that ran last goes on, from its copy: what lies there is {state}: {cause}"
+        );
+        self.board.plugin_state(name, "opening", None);
+        self.board.candidate(name, Some(format!("{state}: {cause}")));
+        beside.plugins.change(|plugins| plugins.apply(Change::Enters(Box::new(loaded.clone()))));
+        Ok(Some(loaded))
+    }
+
     async fn prepare(
         &mut self,
         stored: &PipelineRow,
@@ -290,7 +313,7 @@ impl Start<'_> {
         let target = target::open(&self.config, &manifest, &name, self.store, &self.pipeline, stored).await?;
         let context = self.context(&name, generation, stored, &manifest.limits).await?;
         let shadow = columns::shadow(&name);
-        let known = self.store.plugin_state(&self.pipeline, &shadow, KNOWN_COLUMNS).await.map_err(state_failure)?;
+        let met = self.store.plugin_state(&self.pipeline, &shadow, KNOWN_COLUMNS).await.map_err(state_failure)?;
         let board = self.board.clone();
         let outputs = Outputs::open(self.store, &self.pipeline, &name, &manifest.outputs, board.clone()).await?;
         let mode = Mode::of(&plugin.capabilities, &manifest, false);
@@ -376,7 +399,7 @@ impl Start<'_> {
             target => (target, outputs),
         };
         let minimizer = Minimizer::new(plugin.grant, &lineage_tag(&stored.lineage), self.config.bounds, from)
-            .knowing(columns::read(known));
+            .knowing(columns::read(met));
         let minimizer = match plugin.hash_key {
             Some(key) => minimizer.hashing(key),
             None => minimizer,

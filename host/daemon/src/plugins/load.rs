@@ -94,21 +94,60 @@ impl Loader {
     /// back.
     pub(crate) async fn before(&self, plugin: &Loaded, known: &[Generation]) -> Option<(u64, Loaded)> {
         let last = ran_before(known, Some(&plugin.fingerprint))?;
-        let copy = Kept::of(self.cache.as_deref()?, &plugin.name).folder(&last.fingerprint);
-        let (wasm, manifest) = (copy.join("plugin.wasm"), copy.join("plugin.toml"));
-        let entry = Found { name: plugin.name.clone(), wasm, manifest, state: FoundState::Ready };
-        // What plugin.toml says of files counts from where it lay.
-        let place = self.dir.join(&plugin.name).join("plugin.toml");
-        let cause = match load_one(self, entry, &place).await {
-            Ok(loaded) if loaded.fingerprint != last.fingerprint => "its copy is damaged".to_owned(),
+        let cause = match self.copy_of(&plugin.name, last).await {
             Ok(loaded) if loaded.is_set_up_like(plugin) && loaded.manifest.http == plugin.manifest.http => {
                 return Some((last.number, loaded));
             }
             Ok(_) => "its plugin.toml grants something else".to_owned(),
-            Err(NotRunning { cause, .. }) => cause,
+            Err(cause) => cause,
         };
         tracing::warn!(plugin = plugin.name, generation = last.number, cause, "the version before cannot stand by");
         None
+    }
+
+    /// The version of a plugin that ran last, in the place of files that cannot be loaded: they would not have stopped it
+    /// while it ran, and a restart changes nothing. Only under the plugin.toml that it ran with: what an operator wrote since
+    /// then counts, also when it cannot be read.
+    pub(crate) async fn stand_in(&self, rejected: &NotRunning, known: &[Generation]) -> Option<Loaded> {
+        if rejected.state != "rejected" {
+            return None;
+        }
+        let last = ran_before(known, None)?;
+        let cause = match self.copy_of(&rejected.name, last).await {
+            Ok(loaded) => {
+                let text = |path: &Path| Manifest::text(path).ok();
+                let ours = Kept::of(self.cache.as_deref()?, &rejected.name).folder(&last.fingerprint);
+                if text(&self.place_of(&rejected.name)) == text(&ours.join("plugin.toml")) {
+                    return Some(loaded);
+                }
+                "its plugin.toml was another one".to_owned()
+            }
+            Err(cause) => cause,
+        };
+        tracing::warn!(
+            entry = rejected.name,
+            generation = last.number,
+            cause,
+            "the version that ran last cannot go on"
+        );
+        None
+    }
+
+    /// A version from its copy. What plugin.toml says of files counts from where it lay.
+    async fn copy_of(&self, name: &str, generation: &Generation) -> Result<Loaded, String> {
+        let cache = self.cache.as_deref().ok_or("no copies are kept: plugins.cache_dir is not set")?;
+        let copy = Kept::of(cache, name).folder(&generation.fingerprint);
+        let (wasm, manifest) = (copy.join("plugin.wasm"), copy.join("plugin.toml"));
+        let entry = Found { name: name.to_owned(), wasm, manifest, state: FoundState::Ready };
+        match load_one(self, entry, &self.place_of(name)).await {
+            Ok(loaded) if loaded.fingerprint != generation.fingerprint => Err("its copy is damaged".to_owned()),
+            Ok(loaded) => Ok(loaded),
+            Err(NotRunning { cause, .. }) => Err(cause),
+        }
+    }
+
+    fn place_of(&self, name: &str) -> PathBuf {
+        self.dir.join(name).join("plugin.toml")
     }
 
     /// Loads every entry.

@@ -12,6 +12,7 @@
 mod create;
 mod decide;
 mod failover;
+mod fits;
 mod leftover;
 mod promotion;
 mod published;
@@ -32,6 +33,7 @@ use crate::halt::Halt;
 pub(crate) use create::create;
 pub(crate) use decide::Decision;
 pub(crate) use failover::{Guard, failover_guard};
+pub(crate) use fits::misfits;
 pub(crate) use leftover::Leftover;
 pub(crate) use promotion::RunningStandby;
 pub(crate) use published::published;
