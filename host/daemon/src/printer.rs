@@ -5,6 +5,9 @@
 
 use std::io::Write as _;
 
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
 /// Prints results as text for people or as JSON for machines.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Printer {
@@ -42,6 +45,12 @@ impl Printer {
 /// A name that may hold a line break, on one line.
 pub(crate) fn one_line(name: &str) -> String {
     visible(name).replace('\n', "\\n")
+}
+
+/// Seconds from 1970 as people write a moment: in UTC, after RFC 3339.
+pub(crate) fn moment(seconds: u64) -> String {
+    let at = i64::try_from(seconds).ok().and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
+    at.and_then(|at| at.format(&Rfc3339).ok()).unwrap_or_else(|| format!("second {seconds}"))
 }
 
 /// Names come from elsewhere, and may hold what a terminal obeys.

@@ -127,6 +127,8 @@ pub(crate) struct Positions {
     pub(crate) lag_bytes: u64,
     /// What could be acknowledged, while that waits for a standby that a failover would promote.
     pub(crate) held_for_standbys: Option<String>,
+    /// The plugin that reading waits for: what waits for it in memory is at its bound.
+    pub(crate) reading_waits_for: Option<String>,
     #[serde(skip)]
     read_lsn: Lsn,
     #[serde(skip)]
@@ -149,6 +151,11 @@ pub(crate) const STATES: [&str; 12] = [
     "unknown",
 ];
 
+/// Why changes were put aside: the class of a dead letter, wherever it is told. The last one is of rows that a plugin named
+/// itself, and `rows-refused` of what their target did not take.
+pub(crate) const LETTERS: [&str; 8] =
+    ["deadline", "garbage", "halted", "refused", "rejected", "trapped", "rows-refused", "rejected-rows"];
+
 /// One plugin.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct PluginStatus {
@@ -158,6 +165,7 @@ pub(crate) struct PluginStatus {
     pub(crate) cause: Option<String>,
     /// Seconds from 1970 when it got into that state.
     pub(crate) since: u64,
+    /// It holds the acknowledgement. False for one that has no place in the stream yet.
     pub(crate) required: bool,
     pub(crate) version: String,
     pub(crate) generation: u64,
@@ -385,6 +393,11 @@ impl Board {
     /// What could be acknowledged but for the standbys; none when nothing waits for them.
     pub(crate) fn held_for_standbys(&self, durable: Option<Lsn>) {
         self.write(|status| status.positions.held_for_standbys = durable.map(|durable| durable.to_string()));
+    }
+
+    /// The plugin that reading waits for; none when it goes on.
+    pub(crate) fn reading_waits(&self, plugin: Option<&str>) {
+        self.write(|status| status.positions.reading_waits_for = plugin.map(str::to_owned));
     }
 
     pub(crate) fn read_to(&self, lsn: Lsn) {

@@ -198,6 +198,8 @@ async fn redrives_keep_their_order(major: u32) -> Result<()> {
     let refused = scene.cli(&["dead-letter", "redrive", &newer.to_string()])?;
     ensure!(refused.all().contains(&older.to_string()), "it names the older one: {}", refused.all());
     ensure!(letters(&scene)?["letters"][1]["attempts"] == 1, "it was not tried");
+    let drop = ["dead-letter", "drop", &older.to_string(), "999999"];
+    scene.cli(&drop)?.expect(2, "no dead letters of this pipeline: 999999; nothing was done")?;
     scene.cli(&["dead-letter", "drop", &older.to_string()])?.expect(0, "1 letters are given up")?;
     scene.cli(&["dead-letter", "redrive", &newer.to_string()])?.expect(0, "1 letters")?;
     wait_until(SOON, "its attempt", async || Ok(letters(&scene)?["letters"][0]["attempts"] == 2)).await

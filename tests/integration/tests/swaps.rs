@@ -15,6 +15,7 @@ super::scenarios! {
     a_new_version_takes_over_under_load,
     new_settings_are_a_new_generation,
     a_bad_candidate_changes_nothing,
+    a_restart_among_bad_files_changes_nothing,
     half_a_file_changes_nothing,
     a_version_that_fails_gives_way_to_the_one_before,
     a_version_that_was_rolled_back_is_tried_again_when_told,
@@ -165,6 +166,40 @@ async fn a_bad_candidate_changes_nothing(major: u32) -> Result<()> {
     }
     scene.plugin_bytes("lines", &good, &manifest)?;
     wait_until(SOON, "no candidate", async || Ok(plugin(&scene, &walgate).await?["candidate"].is_null())).await
+}
+
+/// What would not have stopped it while it ran does not do so over a restart either.
+async fn a_restart_among_bad_files_changes_nothing(major: u32) -> Result<()> {
+    let scene = Scene::new(major).await?;
+    scene.lines_plugin("lines")?;
+    scene.create_slot()?;
+    let mut walgate = scene.run().await?;
+    insert(&scene, 1..=1).await?;
+    scene.wait_lines("lines.txt", 1).await?;
+    let manifest = lines_manifest(&scene.path("lines.txt"));
+    scene.plugin_bytes("lines", b"garbage", &manifest)?;
+    wait_candidate(&scene, &walgate, "rejected").await?;
+    walgate.sigterm()?;
+    walgate.wait_exit(SOON).await?;
+    let check = scene.cli(&["check"])?;
+    check.expect(0, "warn plugin lines: rejected")?;
+    check.expect(0, "the version that ran last would go on, from its copy")?;
+    let mut walgate = scene.run().await?;
+    insert(&scene, 2..=2).await?;
+    scene.wait_lines("lines.txt", 2).await?;
+    wait_candidate(&scene, &walgate, "rejected").await?;
+    ensure!(plugin(&scene, &walgate).await?["generation"] == 1);
+    // The next one is a candidate like any other.
+    scene.plugin_bytes("lines", &another(&output_lines()?, "mended"), &manifest)?;
+    wait_generation(&scene, &walgate, 2).await?;
+    insert(&scene, 3..=3).await?;
+    scene.wait_lines("lines.txt", 3).await?;
+    walgate.sigterm()?;
+    walgate.wait_exit(SOON).await?;
+    // What an operator wrote into plugin.toml since then counts, whatever it is.
+    scene.plugin_bytes("lines", b"garbage", &manifest.replace("[\"id\", \"name\"]", "[\"id\"]"))?;
+    scene.cli(&["check"])?.expect(2, "rejected")?;
+    expect_end(&mut scene.start()?, 2, &["the version that ran last cannot go on", "no plugin in"]).await
 }
 
 async fn half_a_file_changes_nothing(major: u32) -> Result<()> {

@@ -13,7 +13,7 @@ use walgate_store::DeadLetter;
 use crate::config::Config;
 use crate::connect;
 use crate::exit::Failure;
-use crate::printer::{Printer, one_line};
+use crate::printer::{Printer, moment, one_line};
 
 #[derive(Subcommand)]
 pub(super) enum Command {
@@ -129,13 +129,23 @@ async fn list(config: &Config, plugin: Option<&str>, printer: Printer) -> Result
     };
     printer.show(&answer, || {
         let mut text: String = answer.letters.iter().map(line).collect();
-        if answer.letters.is_empty() {
-            text.push_str("no dead letters\n");
+        match (answer.letters.len(), plugin) {
+            (0, None) => text.push_str("no dead letters\n"),
+            (0, Some(plugin)) => text.push_str(&format!("no dead letters of plugin {plugin}\n")),
+            (count, _) => {
+                let rows: u64 = answer.letters.iter().map(|letter| u64::from(letter.rows)).sum();
+                let bytes: u64 = answer.letters.iter().map(|letter| letter.bytes).sum();
+                text.push_str(&format!("{count} letters wait, with {rows} rows in {bytes} bytes\n"));
+            }
         }
         for lost in &answer.given_up {
             text.push_str(&format!(
-                "given up: {} letters with {} rows of plugin {} ({})\n",
-                lost.letters, lost.rows, lost.plugin, lost.reason
+                "given up: {} letters with {} rows of plugin {} ({} at {})\n",
+                lost.letters,
+                lost.rows,
+                lost.plugin,
+                lost.reason,
+                moment(lost.at)
             ));
         }
         text
@@ -155,12 +165,13 @@ async fn show(config: &Config, id: i64, printer: Printer) -> Result<(), Failure>
     let letter = listed(letter);
     printer.show(&letter, || {
         format!(
-            "letter      {}\nplugin      {} (generation {})\nwhy         {}, code {}\nfrom        the transaction that commits at {}, \
+            "letter      {}\nplugin      {} (generation {})\nkept        since {}\nwhy         {}, code {}\nfrom        the transaction that commits at {}, \
              change {} of it\ntables      {}\nrows        {} ({} bytes)\nbatch id    {}\nattempts    {}{}\n\nIts rows, for \
              those who may see them, in the state database:\n  {};\n",
             letter.id,
             letter.plugin,
             letter.generation,
+            moment(letter.created_at),
             letter.class,
             letter.code,
             letter.commit_lsn,
@@ -179,6 +190,7 @@ async fn show(config: &Config, id: i64, printer: Printer) -> Result<(), Failure>
 
 async fn redrive(config: &Config, plugin: Option<&str>, ids: Option<&[i64]>, printer: Printer) -> Result<(), Failure> {
     let mut store = connect::state(&config.state).await?;
+    all_known(config, ids.unwrap_or_default()).await?;
     let letters = store.request_redrive(&config.slot, plugin, ids).await.map_err(connect::state_failure)?;
     some_of(ids.unwrap_or_default(), letters)?;
     let mut reader = connect::state_reader(&config.state).await?;
@@ -215,10 +227,26 @@ fn absent(config: &Config, mut plugins: BTreeSet<String>) -> Result<BTreeSet<Str
 
 async fn give_up(config: &Config, ids: &[i64], printer: Printer) -> Result<(), Failure> {
     let mut store = connect::state(&config.state).await?;
+    all_known(config, ids).await?;
     let letters = store.drop_letters(&config.slot, ids).await.map_err(connect::state_failure)?;
     some_of(ids, letters)?;
     printer.show(&Done { letters }, || format!("{letters} letters are given up"));
     Ok(())
+}
+
+/// Among others, a number that names nothing is a mistake: nothing is done.
+async fn all_known(config: &Config, ids: &[i64]) -> Result<(), Failure> {
+    let mut reader = connect::state_reader(&config.state).await?;
+    let letters = reader.dead_letters(&config.slot, None).await.map_err(connect::state_failure)?;
+    let known: BTreeSet<i64> = letters.into_iter().map(|letter| letter.id).collect();
+    let unknown: Vec<String> = ids.iter().filter(|id| !known.contains(id)).map(ToString::to_string).collect();
+    if unknown.is_empty() || unknown.len() == ids.len() {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "no dead letters of this pipeline: {}; nothing was done; see: walgate dead-letter list",
+        unknown.join(", ")
+    )))
 }
 
 /// Numbers that name nothing are a mistake, and not the same as nothing to do.
@@ -256,8 +284,9 @@ fn seconds(at: SystemTime) -> u64 {
 
 fn line(letter: &Listed) -> String {
     format!(
-        "{}  plugin {}: {} ({}), {} rows of {}, committed at {}{}\n",
+        "{}  {}  plugin {}: {} ({}), {} rows of {}, committed at {}{}\n",
         letter.id,
+        moment(letter.created_at),
         letter.plugin,
         letter.class,
         letter.code,

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::connect;
 use crate::exit::Failure;
 use crate::plugins::{Kept, load};
-use crate::printer::Printer;
+use crate::printer::{Printer, moment};
 
 #[derive(Serialize)]
 struct Listed {
@@ -63,8 +63,8 @@ fn line(one: &Listed) -> String {
     let kept = if one.kept { ", kept" } else { ", no copy" };
     let blocked = one.blocked.as_ref().map(|cause| format!("; rolled back: {cause}")).unwrap_or_default();
     let short: String = one.fingerprint.chars().take(12).collect();
-    let never = if one.opened_at.is_none() { ", never ran" } else { "" };
-    format!("{} {} ({short}{present}{kept}{never}{blocked})\n", one.generation, one.version)
+    let ran = one.opened_at.map_or_else(|| "never ran".to_owned(), |at| format!("opened last at {}", moment(at)));
+    format!("{} {} ({short}{present}{kept}, {ran}{blocked})\n", one.generation, one.version)
 }
 
 #[derive(Serialize)]

@@ -107,7 +107,12 @@ fn would(plugin: &Loaded) -> Would {
             .outputs
             .iter()
             .map(|(name, output)| match output {
-                Output::File { path, .. } => format!("{name}: file {}", path.display()),
+                Output::File { path, .. } if path.parent().is_some_and(Path::is_dir) => {
+                    format!("{name}: file {}", path.display())
+                }
+                Output::File { path, .. } => {
+                    format!("{name}: file {}, whose folder does not exist here: create it, or it halts", path.display())
+                }
                 Output::Stdout => format!("{name}: standard output"),
             })
             .collect(),

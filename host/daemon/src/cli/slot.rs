@@ -53,12 +53,24 @@ pub(super) async fn slot(command: Command, config: &Config, printer: Printer) ->
 async fn create(config: &Config, printer: Printer) -> Result<(), Failure> {
     let mut store = connect::state(&config.state).await?;
     if let Some(stored) = store.load(&config.slot).await.map_err(connect::state_failure)? {
+        let theirs = &stored.lineage;
+        let named = async { connect::source(&config.source).await.ok()?.identify_system().await.ok() }.await;
+        let elsewhere = named.filter(|now| now.system_id != theirs.system_id).map(|now| {
+            format!(
+                " They were written for system {} database {}, and source.url names system {}: another walgate may share the \
+                 state database, so choose another source.slot; or correct source.url.",
+                theirs.system_id, theirs.database, now.system_id
+            )
+        });
+        let of = elsewhere.as_ref().map(|_| format!(" --of {}", theirs.system_id)).unwrap_or_default();
         return Err(Halt::new(
             HaltClass::CheckpointExists,
             format!(
-                "there are checkpoints up to {} for slot {}: a new slot would leave a gap behind them. Forget them first with: \
-                 walgate slot drop --forget",
-                stored.acked, config.slot
+                "there are checkpoints up to {} for slot {}: a new slot would leave a gap behind them.{} If they are no longer \
+                 needed, forget them with: walgate slot drop --forget{of}",
+                stored.acked,
+                config.slot,
+                elsewhere.unwrap_or_default()
             ),
         )
         .into());

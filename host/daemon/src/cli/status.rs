@@ -24,6 +24,8 @@ struct Stopped {
     acknowledged: Option<String>,
     cursors: std::collections::BTreeMap<String, String>,
     halt: Option<KeptHalt>,
+    /// Who took the pipeline over last: another process may run it now.
+    leader: Option<String>,
 }
 
 /// A halt as it was kept, maybe by another version: its name may be unknown to this one.
@@ -64,7 +66,9 @@ async fn stopped(config: &Config, printer: Printer) -> Result<(), Failure> {
         plugin: halt.plugin,
         detail: halt.detail,
     });
+    let leader = reader.leader(&config.slot).await.map_err(connect::state_failure)?;
     let answer = Stopped {
+        leader: leader.map(|leader| leader.holder),
         phase: if halt.is_some() { "halted" } else { "stopped" },
         acknowledged: stored.as_ref().map(|stored| stored.acked.to_string()),
         cursors: stored
@@ -81,6 +85,11 @@ async fn stopped(config: &Config, printer: Printer) -> Result<(), Failure> {
         match &answer.acknowledged {
             Some(position) => text.push_str(&format!("position  acknowledged {position}\n")),
             None => text.push_str("position  no checkpoint yet\n"),
+        }
+        if let Some(leader) = &answer.leader {
+            text.push_str(&format!(
+                "leader    it was run last by {leader}; if that runs, ask it, under its own listen address\n"
+            ));
         }
         for (name, cursor) in &answer.cursors {
             text.push_str(&format!("plugin    {name}: durable to {cursor}\n"));

@@ -96,10 +96,15 @@ impl LetterRoom {
 
     /// What is said when they do not.
     pub(crate) fn full(&self, more: u64) -> String {
+        let kept = self.bytes.load(Ordering::Relaxed);
+        // Where nothing is kept there is nothing to make room with.
+        let advice = if more > self.max_bytes {
+            format!("raise the limit to more than {more}, or bound what a batch holds, with delivery.max_batch_bytes")
+        } else {
+            "look at them with: walgate dead-letter list; then redrive or drop them, or raise the limit".to_owned()
+        };
         format!(
-            "{} bytes of dead letters are kept, and {more} more would pass dead_letters.max_bytes = {}. Look at them with: \
-             walgate dead-letter list; then redrive or drop them, or raise the limit",
-            self.bytes.load(Ordering::Relaxed),
+            "{kept} bytes of dead letters are kept, and {more} more would pass dead_letters.max_bytes = {}: {advice}",
             self.max_bytes
         )
     }

@@ -355,8 +355,14 @@ impl Flow {
             return;
         }
         match self.feeds.iter().find(|feed| feed.is_full(self.max_waiting_bytes)) {
-            Some(feed) => events::reading_paused(&feed.name),
-            None => events::reading_resumed(),
+            Some(feed) => {
+                events::reading_paused(&feed.name);
+                self.board.reading_waits(Some(&feed.name));
+            }
+            None => {
+                events::reading_resumed();
+                self.board.reading_waits(None);
+            }
         }
         self.post_waiting();
     }

@@ -299,7 +299,10 @@ pub(crate) async fn connect(
                 held_since = None;
                 let why = chain(&error);
                 if most.is_some_and(|most| attempts >= most) {
-                    return Err(Failure::unavailable(format!("source: {why}; {attempts} attempts were made")));
+                    return Err(Failure::unavailable(format!(
+                        "source: {why}; {attempts} attempts were made, and a start makes no more: start walgate again once it \
+                         can be reached (a supervisor may do so; what runs already waits for its source as long as it takes)"
+                    )));
                 }
                 why
             }

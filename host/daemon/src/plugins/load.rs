@@ -177,13 +177,7 @@ impl Loader {
                 Ok(loaded) => directory.loaded.push(loaded),
                 Err(mut not_running) => {
                     not_running.required = Manifest::read(&manifest).map_or(true, |manifest| manifest.required);
-                    // Not as `plugin`: what is wrong may be its name.
-                    tracing::error!(
-                        entry = name,
-                        cause = not_running.cause,
-                        "plugin not started: {}",
-                        not_running.state
-                    );
+                    not_running.tell();
                     directory.not_running.push(not_running);
                 }
             }

@@ -95,6 +95,19 @@ pub(crate) struct NotRunning {
     pub(crate) required: bool,
 }
 
+impl NotRunning {
+    /// Tells people. To wait for a grant is how every plugin begins.
+    fn tell(&self) {
+        let Self { name, state, cause, .. } = self;
+        // Not as `plugin`: what is wrong may be its name.
+        if *state == "awaiting-grant" {
+            tracing::warn!(entry = name, cause, "plugin not started: {state}");
+        } else {
+            tracing::error!(entry = name, cause, "plugin not started: {state}");
+        }
+    }
+}
+
 /// What a directory holds.
 #[derive(Clone, Default)]
 pub(crate) struct Directory {

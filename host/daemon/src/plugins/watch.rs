@@ -243,9 +243,8 @@ impl Watch {
             events::candidate_rejected(&candidate.name, &candidate.cause);
             self.board.candidate(&candidate.name, Some(format!("{}: {}", candidate.state, candidate.cause)));
         } else {
-            // Not as `plugin`: what is wrong may be its name.
-            tracing::error!(entry = candidate.name, cause = candidate.cause, "plugin not started: {}", candidate.state);
-            self.board.plugin_state(&candidate.name, candidate.state, Some(candidate.cause.clone()));
+            candidate.tell();
+            super::post(&self.board, std::slice::from_ref(candidate));
         }
     }
 

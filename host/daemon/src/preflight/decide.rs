@@ -354,7 +354,10 @@ fn behind(stored: &Checkpoint, source: &Source) -> Halt {
 fn go_forward_required(slot: &str, confirmed: Option<Lsn>) -> Halt {
     let (what, other) = match confirmed {
         None => ("neither the slot nor a checkpoint exists".to_owned(), ", or run: walgate slot create"),
-        Some(confirmed) => (format!("the slot stands at {confirmed}, and there is no checkpoint"), ""),
+        Some(confirmed) => (
+            format!("the slot stands at {confirmed}, and there is no checkpoint"),
+            ". If walgate has read this slot before, its checkpoints are in another database: correct the url of [state] instead",
+        ),
     };
     Halt::new(
         HaltClass::GoForwardRequired,

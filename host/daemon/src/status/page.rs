@@ -4,6 +4,7 @@
 //! about. Read next: [`super::Board`].
 
 use super::Blocker;
+use crate::printer::moment;
 
 /// The page for a terminal, from the JSON that a running process answers.
 pub(crate) fn page(status: &serde_json::Value) -> String {
@@ -41,12 +42,24 @@ pub(crate) fn page(status: &serde_json::Value) -> String {
     if text("/state_error") != "-" {
         out.push_str(&format!("state     {}\n", text("/state_error")));
     }
-    out.push_str(&format!(
-        "position  read {}, acknowledged {}, {} bytes apart\n",
-        text("/positions/read"),
-        text("/positions/acknowledged"),
-        text("/positions/lag_bytes")
-    ));
+    if text("/leader/role") == "standby" {
+        out.push_str("          it reads nothing until the lease is free; positions and plugins are shown by the one that holds it\n");
+    }
+    // Nothing was read yet, here.
+    if !matches!(text("/positions/read").as_str(), "" | "-") {
+        out.push_str(&format!(
+            "position  read {}, acknowledged {}, {} bytes apart\n",
+            text("/positions/read"),
+            text("/positions/acknowledged"),
+            text("/positions/lag_bytes")
+        ));
+    }
+    if text("/positions/reading_waits_for") != "-" {
+        out.push_str(&format!(
+            "          reading waits for plugin {}, which has as much in flight as it may\n",
+            text("/positions/reading_waits_for")
+        ));
+    }
     if text("/positions/held_for_standbys") != "-" {
         out.push_str(&format!(
             "          durable up to {}; not acknowledged, because a standby with a physical slot does not have it yet\n",
@@ -55,9 +68,12 @@ pub(crate) fn page(status: &serde_json::Value) -> String {
     }
     for (name, _) in status.get("plugins").and_then(serde_json::Value::as_object).into_iter().flatten() {
         let of = |field: &str| text(&format!("/plugins/{}/{field}", name.replace('~', "~0").replace('/', "~1")));
-        let optional = if of("required") == "false" { " (optional)" } else { "" };
+        let since = of("since").parse().ok().filter(|since| *since > 0).map(moment);
+        let since = since.map(|since| format!(" since {since}")).unwrap_or_default();
+        // What has not run has no part in it yet, required or not.
+        let optional = if of("required") == "false" && !of("version").is_empty() { " (optional)" } else { "" };
         out.push_str(&format!(
-            "plugin    {name}{optional}: {}, {} rows in {} batches, durable to {}\n",
+            "plugin    {name}{optional}: {}{since}, {} rows in {} batches, durable to {}\n",
             of("state"),
             of("rows"),
             of("batches"),
@@ -177,9 +193,32 @@ mod tests {
     }
 
     #[test]
+    fn the_page_tells_what_reading_waits_for_and_since_when() {
+        let board = Board::new();
+        board.read_to(Lsn::new(16));
+        board.reading_waits(Some("slow"));
+        board.plugin_state("slow", "retrying", None);
+        board.plugin("slow", |plugin| {
+            plugin.since = 1_800_000_000;
+            "1.0.0".clone_into(&mut plugin.version);
+        });
+        board.plugin_state("new", "rejected", None);
+        let page = page(&serde_json::to_value(board.read()).unwrap());
+        check(
+            &page,
+            &[
+                "position  read 0/10, acknowledged ",
+                "          reading waits for plugin slow",
+                "plugin    new: rejected since ",
+                "plugin    slow (optional): retrying since 2027-01-15T08:00:00Z, 0 rows",
+            ],
+        );
+    }
+
+    #[test]
     fn the_page_of_a_start_says_nothing_that_is_not_known() {
         let page = page_of(|_| {});
-        for word in ["lag  ", "blocker", "monitor", "heartbeat", "leader"] {
+        for word in ["lag  ", "blocker", "monitor", "heartbeat", "leader", "position"] {
             assert!(!page.contains(word), "{word:?} in:\n{page}");
         }
     }
@@ -204,7 +243,7 @@ mod tests {
             &page,
             &[
                 ": standby\n",
-                "leader    this process is the standby, epoch 4; the lease is held by host-b\n",
+                "leader    this process is the standby, epoch 4; the lease is held by host-b\n          it reads nothing until",
                 "          mode stored\n",
                 "          11 bytes behind what was read, 12 bytes of log pinned, 13 bytes in flight\n",
                 "          14 dead letters wait\n",

@@ -84,7 +84,7 @@ const DISCONNECTS: &[Label] = &[Label::Kind(&[
 const LAGS: &[Label] = &[Label::Kind(&["confirmed", "read", "restart"])];
 /// The names that `walgate-plugin` gives to what wears an instance out.
 const RECYCLED: &[Label] = &[Label::Plugin, Label::Kind(&["calls", "memory"])];
-const LETTERS: &[Label] = &[Label::Plugin, Label::Kind(&["failed", "refused", "rejected"])];
+const LETTERS: &[Label] = &[Label::Plugin, Label::Kind(&crate::status::LETTERS)];
 const STATES: &[Label] = &[Label::Kind(&crate::status::STATES)];
 const LOSSES: &[Label] = &[Label::Plugin, Label::Kind(&["dropped", "expired"])];
 
@@ -122,7 +122,7 @@ pub(super) const CATALOG: &[Metric] = {
             "walgate_dead_letters_total",
             Count,
             LETTERS,
-            "Dead letters written, by what happened to their changes.",
+            "Dead letters written, by what became of their changes: the class in the list of letters.",
         ),
         counter("walgate_delivery_retries_total", Count, PLUGIN, "Deliveries that were repeated, by plugin."),
         gauge("walgate_epoch", Count, NONE, "The fencing epoch of this process; an earlier one can no longer write."),

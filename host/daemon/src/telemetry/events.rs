@@ -110,14 +110,9 @@ pub(crate) fn bisected(plugin: &str, transactions: u64) {
 }
 
 /// Changes became a dead letter, and the plugin goes on behind them.
-pub(crate) fn dead_lettered(plugin: &str, class: HaltClass, code: &str, rows: u64) {
-    let kind = match class {
-        HaltClass::PluginFailed => "failed",
-        HaltClass::RowsRefused => "refused",
-        _ => "rejected",
-    };
+pub(crate) fn dead_lettered(plugin: &str, kind: &'static str, code: &str, rows: u64) {
     metrics::counter!("walgate_dead_letters_total", "plugin" => plugin.to_owned(), "kind" => kind).increment(1);
-    tracing::warn!(plugin, class = class.name(), code, rows, "changes were put aside as a dead letter");
+    tracing::warn!(plugin, kind, code, rows, "changes were put aside as a dead letter");
 }
 
 /// How many dead letters of a plugin wait.

@@ -122,7 +122,7 @@ impl Work {
 
     /// Lays a whole piece aside and passes over it.
     async fn bury(&mut self, piece: &Batch, trouble: &Trouble) -> Result<(), Stop> {
-        let new = vec![self.letter(piece, trouble.halt_class(), trouble.class(), trouble.code())];
+        let new = vec![self.letter(piece, trouble.class(), trouble.code())];
         let letters = Letters { new, ..Letters::default() };
         self.give(Given { cursor: piece.reaches, letters, ..Given::default() }).await?;
         self.lane.board.recovered(&self.lane.name);
@@ -140,14 +140,12 @@ impl Work {
             let ordinals: Vec<u32> =
                 rejected.iter().filter(|rejection| rejection.code == code).map(|rejection| rejection.ordinal).collect();
             let pieces = batch.only(&ordinals);
-            letters
-                .new
-                .extend(pieces.iter().map(|piece| self.letter(piece, HaltClass::PluginHalted, REJECTED_ROWS, code)));
+            letters.new.extend(pieces.iter().map(|piece| self.letter(piece, REJECTED_ROWS, code)));
         }
         letters
     }
 
-    fn letter(&self, piece: &Batch, halt: HaltClass, class: &str, code: &str) -> NewDeadLetter {
+    fn letter(&self, piece: &Batch, class: &'static str, code: &str) -> NewDeadLetter {
         let relations: Vec<ProjectedRelation> =
             piece.groups.iter().filter_map(|group| self.told.get(&group.relation)).cloned().collect();
         let mut tables: Vec<String> = relations.iter().map(|r| format!("{}.{}", r.namespace, r.name)).collect();
@@ -155,7 +153,7 @@ impl Work {
         tables.dedup();
         let (commit, end, source_ordinal) = whereabouts(piece);
         let rows = u32::try_from(piece.rows).unwrap_or(u32::MAX);
-        events::dead_lettered(&self.lane.name, halt, code, u64::from(rows));
+        events::dead_lettered(&self.lane.name, class, code, u64::from(rows));
         NewDeadLetter {
             plugin: self.lane.name.clone(),
             generation: self.lane.context.generation,

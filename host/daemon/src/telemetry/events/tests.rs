@@ -25,8 +25,8 @@ fn every_event() {
     delivery_retried("mirror", "peer-away", 1, "the plugin refused");
     instance_ended("mirror");
     bisected("mirror", 8);
-    for class in [HaltClass::PluginFailed, HaltClass::RowsRefused, HaltClass::PluginRefused] {
-        dead_lettered("mirror", class, "poison-row", 1);
+    for kind in crate::status::LETTERS {
+        dead_lettered("mirror", kind, "poison-row", 1);
     }
     dead_letters_waiting("mirror", 3);
     dead_letters_expired("mirror", 1);
