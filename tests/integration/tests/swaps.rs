@@ -22,6 +22,7 @@ super::scenarios! {
     the_version_before_goes_on_from_the_state_of_the_next,
     a_version_that_fails_after_a_restart_gives_way,
     a_version_that_has_proven_itself_does_not_give_way,
+    what_is_changed_while_nothing_runs_is_taken_as_it_is,
     what_was_taken_away_does_not_come_back_with_a_version,
     a_grant_is_changed_without_a_restart,
     a_grant_that_cannot_start_changes_nothing,
@@ -290,6 +291,25 @@ async fn a_version_that_fails_after_a_restart_gives_way(major: u32) -> Result<()
     ensure!(status["phase"] == "streaming" && status["halt"].is_null(), "{status}");
     ensure!(!walgate.stderr().contains("halted"), "{}", walgate.stderr());
     scene.wait_confirmed().await
+}
+
+/// Whoever changes a version by hand means it: it is on no probation, and what it fails on halts.
+async fn what_is_changed_while_nothing_runs_is_taken_as_it_is(major: u32) -> Result<()> {
+    let scene = Scene::new(major).await?;
+    let manifest = lines_manifest(&scene.path("lines.txt")).replace("on_failure", "backoff_ms = 10\non_failure");
+    scene.plugin_bytes("lines", &output_lines()?, &manifest)?;
+    scene.create_slot()?;
+    let mut walgate = scene.run().await?;
+    insert(&scene, 1..=1).await?;
+    scene.wait_lines("lines.txt", 1).await?;
+    walgate.sigterm()?;
+    walgate.wait_exit(SOON).await?;
+    scene.plugin_bytes("lines", &std::fs::read(guest("trap-on-poison")?)?, &manifest)?;
+    scene.execute("INSERT INTO orders VALUES (2, 1, 'poison')").await?;
+    expect_end(&mut scene.start()?, 3, &["plugin_failed"]).await?;
+    scene.cli(&["plugin", "rollback", "lines"])?.expect(0, "generation 1")?;
+    let _walgate = scene.run().await?;
+    scene.wait_lines("lines.txt", 2).await.map(drop)
 }
 
 /// Over a restart nothing runs under a plugin.toml that gives more than the one in the directory.

@@ -15,7 +15,6 @@ use super::attempt::{Attempts, Trouble};
 use super::settle::Given;
 use super::work::{Outcome, Work, stop_for, whereabouts};
 use super::{Letters, Stop};
-use crate::halt::HaltClass;
 use crate::telemetry::events;
 
 /// The class of changes that the plugin named itself, one by one.
