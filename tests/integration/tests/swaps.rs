@@ -319,10 +319,12 @@ async fn what_was_taken_away_does_not_come_back_with_a_version(major: u32) -> Re
     scene.plugin_bytes("lines", &output_lines()?, &manifest)?;
     scene.create_slot()?;
     let mut walgate = scene.run().await?;
-    walgate.sigterm()?;
-    walgate.wait_exit(SOON).await?;
     let narrow = manifest.replace("[\"id\", \"name\"]", "[\"id\"]");
     scene.plugin_bytes("lines", &std::fs::read(guest("trap-on-poison")?)?, &narrow)?;
+    wait_generation(&scene, &walgate, 2).await?;
+    // On probation, so that the start after this would have the one before stand by.
+    walgate.sigkill()?;
+    walgate.wait_exit(SOON).await?;
     let mut walgate = scene.run().await?;
     wait_generation(&scene, &walgate, 2).await?;
     scene.execute("INSERT INTO orders VALUES (1, 1, 'poison')").await?;
@@ -565,6 +567,9 @@ async fn a_parked_plugin_is_tried_again_when_it_is_dropped_in_again(major: u32) 
     })
     .await
     .with_context(|| walgate.stderr())?;
+    // That was no version on trial, which would be told of as rolled back.
+    let parks = scene.status(&walgate).await?["plugins"]["parks"].clone();
+    ensure!(parks["candidate"].is_null(), "{parks}");
     insert(&scene, 2..=2).await?;
     scene.wait_lines("lines.txt", 2).await.map(drop)
 }

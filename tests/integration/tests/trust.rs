@@ -13,6 +13,7 @@ super::scenarios! {
     a_pinned_component_is_the_only_one_that_runs,
     an_unsigned_component_does_not_run,
     a_secret_is_rotated_without_a_restart,
+    a_rotated_secret_that_is_turned_back_blocks_no_version,
     settings_are_held_against_the_schema,
     a_directory_is_checked_without_a_database,
     state_is_told_by_its_keys,
@@ -141,6 +142,28 @@ async fn a_secret_is_rotated_without_a_restart(major: u32) -> Result<()> {
     ensure!(insert(5).await? == second);
     ensure!(walgate.stderr().matches("begins again").count() == turns);
     ensure!(!walgate.stderr().contains("of at least 32 bytes, for"), "a secret in the log");
+    Ok(())
+}
+
+/// The version is the one that ran all the while; a mark would keep it from running over the next restart.
+async fn a_rotated_secret_that_is_turned_back_blocks_no_version(major: u32) -> Result<()> {
+    let mut scene = Scene::new(major).await?;
+    scene.configure("[secrets.pii]\nfile = \"key\"")?;
+    std::fs::write(scene.path("key"), "the first key, of at least 32 bytes, for the hashes")?;
+    let manifest = lines_manifest(&scene.path("lines.txt")).replace("on_failure", "backoff_ms = 10\non_failure");
+    scene.plugin("lines", "trap-on-poison", &format!("{manifest}[grant]\nhash_key = \"pii\"\n"))?;
+    scene.create_slot()?;
+    let mut walgate = scene.run().await?;
+    std::fs::write(scene.path("key.tmp"), "the second key, of at least 32 bytes, for the hashes")?;
+    std::fs::rename(scene.path("key.tmp"), scene.path("key"))?;
+    walgate.wait_line("the pipeline begins again with the change", SOON).await?;
+    scene.wait_plugin(&walgate, "lines", "probation").await?;
+    scene.execute("INSERT INTO orders VALUES (1, 1, 'poison')").await?;
+    // Turned back it is no better, and halts.
+    expect_end(&mut walgate, 3, &["rolled back", "plugin_failed"]).await?;
+    let generations = scene.cli(&["plugin", "generations", "lines"])?;
+    generations.expect(0, "1 ")?;
+    ensure!(!generations.all().contains("rolled back"), "{}", generations.all());
     Ok(())
 }
 
