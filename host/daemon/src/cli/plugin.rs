@@ -13,7 +13,7 @@ use super::{generations, plugin_check, plugin_state};
 use crate::config::Config;
 use crate::exit::{Failure, chain};
 use crate::plugins;
-use crate::printer::{Printer, moment, one_line};
+use crate::printer::{Printer, moment};
 
 #[derive(Subcommand)]
 pub(super) enum Command {
@@ -160,14 +160,19 @@ fn gone(config: &Config, name: String, now: Now) -> Listed {
 fn line(plugin: &Listed) -> String {
     let mut text = on_disk(plugin);
     if let Some(now) = &plugin.now {
-        let cause = now.cause.as_ref().map(|cause| format!(": {}", one_line(cause))).unwrap_or_default();
+        let cause = now.cause.as_ref().map(|cause| format!(": {}", indented(cause))).unwrap_or_default();
         let generation = if now.generation == 0 { String::new() } else { format!(", generation {}", now.generation) };
         text.push_str(&format!("    now {} since {}{generation}{cause}\n", now.state, moment(now.since)));
         if let Some(candidate) = &now.candidate {
-            text.push_str(&format!("    candidate {}\n", one_line(candidate)));
+            text.push_str(&format!("    candidate {}\n", indented(candidate)));
         }
     }
     text
+}
+
+/// A cause may end with lines to add somewhere.
+fn indented(cause: &str) -> String {
+    cause.replace('\n', "\n      ")
 }
 
 fn on_disk(plugin: &Listed) -> String {
