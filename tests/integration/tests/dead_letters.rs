@@ -97,6 +97,12 @@ async fn rejected_rows_are_laid_aside_although_the_sink_has_their_batch(major: u
         Ok(scene.status(&walgate).await?["plugins"]["own"]["ended_instances"] == 1)
     })
     .await?;
+    // Nothing is delivered again, and it runs.
+    wait_until(SOON, "it to run again", async || {
+        let own = scene.status(&walgate).await?["plugins"]["own"].clone();
+        Ok(own["state"] != "retrying" && own["state"] != "opening" && own["cause"].is_null())
+    })
+    .await?;
     // The last calls flush.
     walgate.sigterm()?;
     let list = wait_letters(&scene, 1).await?;
