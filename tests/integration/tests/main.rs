@@ -19,6 +19,7 @@ mod main_path;
 mod mirror;
 mod modes;
 mod monitor;
+mod probation;
 mod programs;
 mod recycling;
 mod scene;

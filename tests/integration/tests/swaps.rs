@@ -17,13 +17,6 @@ super::scenarios! {
     a_bad_candidate_changes_nothing,
     a_restart_among_bad_files_changes_nothing,
     half_a_file_changes_nothing,
-    a_version_that_fails_gives_way_to_the_one_before,
-    a_version_that_was_rolled_back_is_tried_again_when_told,
-    the_version_before_goes_on_from_the_state_of_the_next,
-    a_version_that_fails_after_a_restart_gives_way,
-    a_version_that_has_proven_itself_does_not_give_way,
-    what_is_changed_while_nothing_runs_is_taken_as_it_is,
-    what_was_taken_away_does_not_come_back_with_a_version,
     a_grant_is_changed_without_a_restart,
     a_grant_that_cannot_start_changes_nothing,
     several_change_at_once_under_load,
@@ -44,15 +37,15 @@ pub(crate) fn another(component: &[u8], name: &str) -> Vec<u8> {
     bytes
 }
 
-fn output_lines() -> Result<Vec<u8>> {
+pub(crate) fn output_lines() -> Result<Vec<u8>> {
     Ok(std::fs::read(guest("output-lines")?)?)
 }
 
-async fn plugin(scene: &Scene, walgate: &Walgate) -> Result<Value> {
+pub(crate) async fn plugin(scene: &Scene, walgate: &Walgate) -> Result<Value> {
     Ok(scene.status(walgate).await?["plugins"]["lines"].clone())
 }
 
-async fn wait_generation(scene: &Scene, walgate: &Walgate, number: u64) -> Result<()> {
+pub(crate) async fn wait_generation(scene: &Scene, walgate: &Walgate, number: u64) -> Result<()> {
     wait_until(SOON, &format!("generation {number}"), async || {
         let lines = plugin(scene, walgate).await?;
         Ok(lines["generation"] == number && (lines["state"] == "running" || lines["state"] == "probation"))
@@ -60,7 +53,7 @@ async fn wait_generation(scene: &Scene, walgate: &Walgate, number: u64) -> Resul
     .await
 }
 
-async fn wait_candidate(scene: &Scene, walgate: &Walgate, words: &str) -> Result<()> {
+pub(crate) async fn wait_candidate(scene: &Scene, walgate: &Walgate, words: &str) -> Result<()> {
     wait_until(SOON, &format!("a candidate {words}"), async || {
         Ok(plugin(scene, walgate).await?["candidate"].as_str().is_some_and(|candidate| candidate.contains(words)))
     })
@@ -74,7 +67,7 @@ fn check_lines(scene: &Scene, count: usize) -> Result<()> {
     Ok(())
 }
 
-async fn insert(scene: &Scene, ids: std::ops::RangeInclusive<u32>) -> Result<()> {
+pub(crate) async fn insert(scene: &Scene, ids: std::ops::RangeInclusive<u32>) -> Result<()> {
     for id in ids {
         scene.execute(&format!("INSERT INTO orders VALUES ({id}, 1, 'x')")).await?;
     }
@@ -223,181 +216,6 @@ async fn half_a_file_changes_nothing(major: u32) -> Result<()> {
     scene.wait_lines("lines.txt", 2).await?;
     ensure!(plugin(&scene, &walgate).await?["ended_instances"] == 0);
     Ok(())
-}
-
-async fn a_version_that_fails_gives_way_to_the_one_before(major: u32) -> Result<()> {
-    let scene = Scene::new(major).await?;
-    let patient = lines_manifest(&scene.path("lines.txt")).replace("on_failure", "backoff_ms = 10\non_failure");
-    scene.plugin_bytes("lines", &output_lines()?, &patient)?;
-    scene.create_slot()?;
-    let mut walgate = scene.run().await?;
-    insert(&scene, 1..=2).await?;
-    scene.plugin_bytes("lines", &std::fs::read(guest("trap-on-poison")?)?, &patient)?;
-    wait_generation(&scene, &walgate, 2).await?;
-    insert(&scene, 3..=3).await?;
-    scene.execute("INSERT INTO orders VALUES (4, 1, 'poison')").await?;
-    // The one before takes what the new one could not.
-    wait_generation(&scene, &walgate, 1).await?;
-    wait_candidate(&scene, &walgate, "rolled-back").await?;
-    insert(&scene, 5..=5).await?;
-    scene.wait_lines("lines.txt", 5).await?;
-    ensure!(walgate.get("/metrics").await?.body.contains("walgate_rollbacks_total{plugin=\"lines\"} 1"));
-    scene.cli(&["plugin", "generations", "lines"])?.expect(0, "rolled back")?;
-    // A restart does not try it again, goes on with the one before, and says why.
-    walgate.sigterm()?;
-    walgate.wait_exit(SOON).await?;
-    scene.cli(&["check"])?.expect(0, "walgate plugin unblock lines")?;
-    let mut walgate = scene.run().await?;
-    wait_generation(&scene, &walgate, 1).await?;
-    wait_candidate(&scene, &walgate, "walgate plugin unblock lines").await?;
-    scene.execute("INSERT INTO orders VALUES (6, 1, 'poison')").await?;
-    scene.wait_lines("lines.txt", 6).await?;
-    walgate.sigterm()?;
-    walgate.wait_exit(SOON).await?;
-    // Without its copy nothing is left that may run.
-    std::fs::remove_dir_all(scene.path("cache/generations"))?;
-    let mut walgate = scene.start()?;
-    walgate.wait_exit(SOON).await?;
-    ensure!(walgate.stderr().contains("walgate plugin unblock lines"), "{}", walgate.stderr());
-    scene.cli(&["check"])?.expect(2, "quarantined")?;
-    scene.plugin_bytes("lines", &output_lines()?, &patient)?;
-    let _walgate = scene.run().await?;
-    insert(&scene, 7..=7).await?;
-    scene.wait_lines("lines.txt", 7).await.map(drop)
-}
-
-/// A probation does not end with the process: a version that was killed on it goes back after it, too.
-async fn a_version_that_fails_after_a_restart_gives_way(major: u32) -> Result<()> {
-    let scene = Scene::new(major).await?;
-    // Beside its plugin.toml, which is not where the copy of it lies.
-    let manifest = lines_manifest(&scene.path("lines.txt"))
-        .replace(&scene.path("lines.txt").display().to_string(), "../../lines.txt");
-    let manifest = manifest.replace("on_failure", "backoff_ms = 10\non_failure");
-    scene.plugin_bytes("lines", &output_lines()?, &manifest)?;
-    scene.create_slot()?;
-    let mut walgate = scene.run().await?;
-    insert(&scene, 1..=2).await?;
-    scene.plugin_bytes("lines", &std::fs::read(guest("trap-on-poison")?)?, &manifest)?;
-    wait_generation(&scene, &walgate, 2).await?;
-    walgate.sigkill()?;
-    walgate.wait_exit(SOON).await?;
-    scene.execute("INSERT INTO orders VALUES (3, 1, 'poison')").await?;
-    let walgate = scene.run().await?;
-    wait_generation(&scene, &walgate, 1).await?;
-    wait_candidate(&scene, &walgate, "rolled-back").await?;
-    insert(&scene, 4..=4).await?;
-    scene.wait_lines("lines.txt", 4).await?;
-    let status = scene.status(&walgate).await?;
-    ensure!(status["phase"] == "streaming" && status["halt"].is_null(), "{status}");
-    ensure!(!walgate.stderr().contains("halted"), "{}", walgate.stderr());
-    scene.wait_confirmed().await
-}
-
-/// Whoever changes a version by hand means it: it is on no probation, and what it fails on halts.
-async fn what_is_changed_while_nothing_runs_is_taken_as_it_is(major: u32) -> Result<()> {
-    let scene = Scene::new(major).await?;
-    let manifest = lines_manifest(&scene.path("lines.txt")).replace("on_failure", "backoff_ms = 10\non_failure");
-    scene.plugin_bytes("lines", &output_lines()?, &manifest)?;
-    scene.create_slot()?;
-    let mut walgate = scene.run().await?;
-    insert(&scene, 1..=1).await?;
-    scene.wait_lines("lines.txt", 1).await?;
-    walgate.sigterm()?;
-    walgate.wait_exit(SOON).await?;
-    scene.plugin_bytes("lines", &std::fs::read(guest("trap-on-poison")?)?, &manifest)?;
-    scene.execute("INSERT INTO orders VALUES (2, 1, 'poison')").await?;
-    expect_end(&mut scene.start()?, 3, &["plugin_failed"]).await?;
-    scene.cli(&["plugin", "rollback", "lines"])?.expect(0, "generation 1")?;
-    let _walgate = scene.run().await?;
-    scene.wait_lines("lines.txt", 2).await.map(drop)
-}
-
-/// Over a restart nothing runs under a plugin.toml that gives more than the one in the directory.
-async fn what_was_taken_away_does_not_come_back_with_a_version(major: u32) -> Result<()> {
-    let scene = Scene::new(major).await?;
-    let manifest = lines_manifest(&scene.path("lines.txt")).replace("on_failure", "backoff_ms = 10\non_failure");
-    scene.plugin_bytes("lines", &output_lines()?, &manifest)?;
-    scene.create_slot()?;
-    let mut walgate = scene.run().await?;
-    let narrow = manifest.replace("[\"id\", \"name\"]", "[\"id\"]");
-    scene.plugin_bytes("lines", &std::fs::read(guest("trap-on-poison")?)?, &narrow)?;
-    wait_generation(&scene, &walgate, 2).await?;
-    // On probation, so that the start after this would have the one before stand by.
-    walgate.sigkill()?;
-    walgate.wait_exit(SOON).await?;
-    let mut walgate = scene.run().await?;
-    wait_generation(&scene, &walgate, 2).await?;
-    scene.execute("INSERT INTO orders VALUES (1, 1, 'poison')").await?;
-    let status = walgate.wait_exit(SOON).await?;
-    ensure!(status.code() == Some(3), "{status}: {}", walgate.stderr());
-    // The one before sees no less than it did; the operator says so.
-    scene.cli(&["plugin", "rollback", "lines"])?.expect(0, "generation 1")?;
-    let _walgate = scene.run().await?;
-    scene.wait_lines("lines.txt", 1).await.map(drop)
-}
-
-/// One that was through its probation halts like any other: what it cannot take is no matter of its version.
-async fn a_version_that_has_proven_itself_does_not_give_way(major: u32) -> Result<()> {
-    let mut scene = Scene::new(major).await?;
-    scene.plugins("probation_ms = 200")?;
-    let manifest = lines_manifest(&scene.path("lines.txt")).replace("on_failure", "backoff_ms = 10\non_failure");
-    scene.plugin_bytes("lines", &output_lines()?, &manifest)?;
-    scene.create_slot()?;
-    let mut walgate = scene.run().await?;
-    scene.plugin_bytes("lines", &std::fs::read(guest("trap-on-poison")?)?, &manifest)?;
-    wait_generation(&scene, &walgate, 2).await?;
-    let proven = "SELECT bool_and(proven)::text FROM walgate.generations WHERE generation = 2";
-    wait_until(SOON, "it to prove itself", async || Ok(scene.ask(proven).await? == "true")).await?;
-    walgate.sigterm()?;
-    walgate.wait_exit(SOON).await?;
-    scene.execute("INSERT INTO orders VALUES (1, 1, 'poison')").await?;
-    expect_end(&mut scene.start()?, 3, &["plugin_failed"]).await?;
-    scene.cli(&["plugin", "rollback", "lines"])?.expect(0, "generation 1")?;
-    let _walgate = scene.run().await?;
-    scene.wait_lines("lines.txt", 1).await.map(drop)
-}
-
-async fn a_version_that_was_rolled_back_is_tried_again_when_told(major: u32) -> Result<()> {
-    let scene = Scene::new(major).await?;
-    let manifest = lines_manifest(&scene.path("lines.txt")).replace("on_failure", "backoff_ms = 10\non_failure");
-    scene.plugin_bytes("lines", &output_lines()?, &manifest)?;
-    scene.create_slot()?;
-    let walgate = scene.run().await?;
-    scene.plugin_bytes("lines", &std::fs::read(guest("trap-on-poison")?)?, &manifest)?;
-    wait_generation(&scene, &walgate, 2).await?;
-    scene.execute("INSERT INTO orders VALUES (1, 1, 'poison')").await?;
-    wait_candidate(&scene, &walgate, "rolled-back").await?;
-    scene.wait_lines("lines.txt", 1).await?;
-    scene.cli(&["plugin", "unblock", "lines"])?.expect(0, "a running walgate tries")?;
-    wait_generation(&scene, &walgate, 2).await?;
-    insert(&scene, 2..=2).await?;
-    scene.wait_lines("lines.txt", 2).await.map(drop)
-}
-
-/// State belongs to the plugin and not to a version of it, so going back loses no count and counts nothing twice.
-async fn the_version_before_goes_on_from_the_state_of_the_next(major: u32) -> Result<()> {
-    let scene = Scene::new(major).await?;
-    let manifest = format!("{}[grant]\ncapabilities = [\"metrics\", \"state\"]\n", shop_manifest("halt", 5));
-    let counter = std::fs::read(guest("state-counter")?)?;
-    scene.plugin_bytes("lines", &counter, &manifest)?;
-    scene.create_slot()?;
-    let walgate = scene.run().await?;
-    let count = async |rows: u32| {
-        let kept =
-            "SELECT convert_from(value, 'UTF8') FROM walgate.plugin_state WHERE plugin = 'lines' AND key = 'rows'";
-        wait_until(SOON, &format!("{rows} rows in the state"), async || Ok(scene.ask(kept).await? == rows.to_string()))
-            .await
-    };
-    insert(&scene, 1..=10).await?;
-    count(10).await?;
-    scene.plugin_bytes("lines", &another(&counter, "next"), &manifest)?;
-    wait_generation(&scene, &walgate, 2).await?;
-    insert(&scene, 11..=30).await?;
-    count(30).await?;
-    scene.cli(&["plugin", "rollback", "lines"])?.expect(0, "generation 1")?;
-    wait_generation(&scene, &walgate, 1).await?;
-    insert(&scene, 31..=40).await?;
-    count(40).await
 }
 
 /// One changes its code, one its grant, one comes and one goes: each within its own time, while rows come in.

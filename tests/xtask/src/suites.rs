@@ -49,13 +49,14 @@ const SUITES: &[(&str, Suite)] =
 const PARTS: &[(&str, Suite)] = &[("plugins", plugins)];
 
 /// The modules of the integration tests that are about plugins.
-const OF_PLUGINS: [&str; 10] = [
+const OF_PLUGINS: [&str; 11] = [
     "bad_plugins::",
     "directory::",
     "grants::",
     "hostile::",
     "languages::",
     "recycling::",
+    "probation::",
     "swaps::",
     "trust::",
     "values::",
