@@ -312,19 +312,14 @@ impl<'de> Deserialize<'de> for ColumnsWord {
         let expected = || de::Error::custom("columns must be \"*\" or a list of column names");
         match toml::Value::deserialize(deserializer)? {
             toml::Value::String(all) if all == "*" => Ok(Self::All),
-            toml::Value::Array(names) => {
-                let mut columns = Vec::with_capacity(names.len());
-                for name in names {
-                    match name {
-                        toml::Value::String(name) if name != "*" && !columns.contains(&name) => columns.push(name),
-                        toml::Value::String(name) if name != "*" => {
-                            return Err(de::Error::custom(format!("column {name:?} is named twice")));
-                        }
-                        _ => return Err(expected()),
-                    }
-                }
-                Ok(Self::Only(columns))
-            }
+            toml::Value::Array(names) => names
+                .into_iter()
+                .map(|name| match name {
+                    toml::Value::String(name) if name != "*" => Ok(name),
+                    _ => Err(expected()),
+                })
+                .collect::<Result<_, _>>()
+                .map(Self::Only),
             _ => Err(expected()),
         }
     }

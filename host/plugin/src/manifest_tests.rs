@@ -113,7 +113,7 @@ fn refusals_name_the_place_and_what_is_allowed() {
     check(&table("columns = \"id\""), &["columns must be \"*\" or a list"]);
     check(&table("columns = [\"*\"]"), &["columns must be \"*\" or a list"]);
     check(&table(""), &["columns"]);
-    check(&table("columns = [\"a\", \"b\", \"a\"]"), &["\"a\" is named twice"]);
+    check(&table("columns = [\"a\", \"b\", \"a\"]"), &["\"s\".\"t\" columns", "names column \"a\" twice"]);
     check(&table("columns = [\"a\"]\nexcept = [\"b\"]"), &["\"s\".\"t\" except", "columns = \"*\""]);
     check(&table("columns = [\"a\"]\nnew_columns = \"allow\""), &["\"s\".\"t\" new_columns", "columns = \"*\""]);
     check(&table("columns = \"*\"\noperations = [\"upsert\"]"), &["operations", "truncate"]);

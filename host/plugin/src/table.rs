@@ -3,7 +3,7 @@
 //! Holds: the section of plugin.toml, its checks, what leaving a key out means. Refuses to know what the rules do (see
 //! `walgate_core::grant::rules`) and whether they fit the table of today: the minimizer says so before the first row.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use walgate_core::grant::filter::Filter;
@@ -93,7 +93,13 @@ impl TableSection {
         let operations = operations(self.operations.as_deref(), || key("operations"))?;
         let columns = match self.columns {
             ColumnsWord::All => Columns::AllExcept(self.except.unwrap_or_default()),
-            ColumnsWord::Only(names) => Columns::Only(names),
+            ColumnsWord::Only(names) => {
+                let mut met = BTreeSet::new();
+                if let Some(twice) = names.iter().find(|name| !met.insert(*name)) {
+                    return Err(Wrong::new(key("columns"), format!("names column {twice:?} twice")));
+                }
+                Columns::Only(names)
+            }
         };
         let treatments = treatments(self.treatments, &columns, &self.key, &key("treatments"))?;
         if let Some(column) = self.key.iter().find(|column| !columns.contains(column)) {

@@ -2,11 +2,11 @@
 //!
 //! Holds: marks, copies and restarts. Never knows: how a lane exchanges its instance, or where a mark is kept.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use walgate_harness::{guest, wait_until};
 
-use super::scene::{SOON, Scene, expect_end, lines_manifest};
-use super::swaps::{insert, output_lines, wait_candidate, wait_generation};
+use super::scene::{SOON, Scene, expect_end, lines_manifest, shop_manifest};
+use super::swaps::{another, insert, output_lines, wait_candidate, wait_generation};
 
 super::scenarios! {
     a_version_that_fails_gives_way_to_the_one_before,

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use walgate_harness::{Walgate, guest, wait_until};
 
-use super::scene::{SOON, Scene, expect_end, lines_manifest, shop_manifest};
+use super::scene::{SOON, Scene, expect_end, lines_manifest};
 
 super::scenarios! {
     a_new_version_takes_over_under_load,
