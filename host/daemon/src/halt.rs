@@ -222,6 +222,11 @@ impl HaltClass {
     pub(crate) fn named(name: &str) -> Self {
         Self::of_name(name).unwrap_or(Self::Bug)
     }
+
+    /// Whether it is of a plugin's own output, which others have no part in.
+    pub(crate) fn is_of_output(self) -> bool {
+        self.name().starts_with("output(")
+    }
 }
 
 impl Serialize for HaltClass {

@@ -12,7 +12,7 @@ use tokio_postgres::Error as PgError;
 
 use crate::connection::Connection;
 use crate::error::{Kind, StoreError};
-use crate::store::Store;
+use crate::store::{Store, StoreReader};
 
 /// First half of the key of every such lock. Arbitrary ("walg" in ASCII), fixed for good.
 const NAMESPACE: i32 = 0x7761_6C67;
@@ -70,6 +70,23 @@ impl Store {
         let names = rows.iter().map(|row| row.try_get::<_, String>(0)).collect::<Result<Vec<_>, PgError>>();
         let names = names.map_err(|error| StoreError::server(DOING, &error))?;
         Ok(names.into_iter().find(|other| key(other) == key(pipeline)))
+    }
+}
+
+impl StoreReader {
+    /// Whether some process holds the lock of a pipeline now.
+    ///
+    /// # Errors
+    /// Retry when the database does not answer.
+    pub async fn is_led(&mut self, pipeline: &str) -> Result<bool, StoreError> {
+        const DOING: &str = "looking at the lock of a pipeline";
+        // The server shows each half of the key as an unsigned number.
+        let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid = l.database
+                    WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
+                      AND l.classid = $1::bigint::oid AND l.objid = $2::bigint::oid)";
+        let [namespace, key] = [NAMESPACE, key(pipeline)].map(|half| i64::from(half.cast_unsigned()));
+        let row = self.connection.session().await?.query_one(DOING, sql, &[&namespace, &key]).await?;
+        row.try_get(0).map_err(|error| StoreError::server(DOING, &error))
     }
 }
 

@@ -52,6 +52,7 @@ pub use loss::DeadLetterLoss;
 pub use output::{OUTPUT_HALT_NAMES, Output, OutputError, OutputFile, OutputMark, StandardOutput};
 pub use pipeline::{ORDINAL_SCHEME, PipelineRow};
 pub use plugin::StateLimits;
+pub use redrive::due;
 pub use retrying::{Retries, RetryPolicy};
 pub use rows::{RowsDone, RowsError, RowsPlace, RowsRest, RowsSink, RowsTable, RowsTargets, RowsWork};
 pub use state::StateKey;

@@ -102,8 +102,9 @@ impl Store {
     }
 }
 
-/// The ids of the letters that may be delivered now, within the bounds. `letters` are of one plugin, in order.
-fn due(letters: &[DeadLetter]) -> Vec<i64> {
+/// The ids of the letters that may be delivered now, within the bounds of one delivery. `letters` are all of one plugin, in
+/// order.
+pub fn due(letters: &[DeadLetter]) -> Vec<i64> {
     let mut waiting: HashSet<&str> = HashSet::new();
     let mut due = Vec::new();
     let mut bytes = 0_u64;

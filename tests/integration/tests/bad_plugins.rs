@@ -86,7 +86,7 @@ async fn a_grant_that_does_not_fit_stops_one_plugin(major: u32) -> Result<()> {
     customer(2).await?;
     scene.wait_lines("good.txt", 2).await?;
     // One that comes while the others run is turned away again, whatever its policy is.
-    let wrong = wrong.replace("wrong.txt", "late.txt").replace("\"park\"", "\"halt\"").replace("= false", "= true");
+    let wrong = wrong.replace("wrong.txt", "late.txt").replace("\"park\"", "\"halt\"");
     scene.plugin("late", "output-lines", &wrong)?;
     scene.wait_plugin(&walgate, "late", "probation").await?;
     customer(3).await?;
@@ -97,17 +97,19 @@ async fn a_grant_that_does_not_fit_stops_one_plugin(major: u32) -> Result<()> {
     .await?;
     scene.wait_lines("good.txt", 3).await?;
     scene.wait_confirmed().await?;
-    // A restart neither runs it nor waits for it: it never had a place.
+    // The others went on without it, so that nothing is kept for it, also if it is to be required from now on.
     walgate.sigterm()?;
     walgate.wait_exit(SOON).await?;
+    scene.plugin_bytes("late", b"garbage", &wrong.replace("required = false", "required = true"))?;
     let mut walgate = scene.run().await?;
-    scene.wait_plugin(&walgate, "late", "quarantined").await?;
+    scene.wait_plugin(&walgate, "late", "rejected").await?;
     scene.wait_confirmed().await?;
     // By its own policy it halts the pipeline, and says which plugin it is.
     walgate.sigterm()?;
     walgate.wait_exit(SOON).await?;
     std::fs::remove_dir_all(scene.path("plugins/late"))?;
-    scene.plugin("wrong", "output-lines", &wrong.replace("late.txt", "wrong.txt"))?;
+    let required = wrong.replace("late.txt", "wrong.txt").replace("required = false", "required = true");
+    scene.plugin("wrong", "output-lines", &required)?;
     let mut walgate = scene.start()?;
     customer(4).await?;
     expect_end(&mut walgate, 3, &["granted_column_missing (plugin wrong)"]).await

@@ -17,6 +17,7 @@ super::scenarios! {
     a_letter_is_redriven_under_its_own_id,
     redrives_keep_their_order,
     a_letter_given_up_stays_on_record,
+    a_letter_that_is_to_be_redriven_is_not_given_up,
     no_room_for_letters_halts_and_throws_nothing_away,
     a_peer_that_is_away_makes_no_letter,
 }
@@ -225,6 +226,34 @@ async fn a_letter_given_up_stays_on_record(major: u32) -> Result<()> {
     Ok(())
 }
 
+/// It may be on its way to the sink: then it cannot be given up any more.
+async fn a_letter_that_is_to_be_redriven_is_not_given_up(major: u32) -> Result<()> {
+    let scene = Scene::new(major).await?;
+    scene.plugin("lines", "reject-poison-batch", &manifest(&scene, "halt"))?;
+    scene.create_slot()?;
+    let mut walgate = scene.run().await?;
+    scene.execute(&order(1, MARKER)).await?;
+    let id = ids(&wait_letters(&scene, 1).await?)[0].to_string();
+    walgate.sigterm()?;
+    walgate.wait_exit(SOON).await?;
+    // A sink that is busy with something else for as long as it takes.
+    let busy = manifest(&scene, "halt").replace("backoff_ms = 10\nmax_backoff_ms = 20", "backoff_ms = 60000");
+    scene.plugin("lines", "retry-forever", &busy)?;
+    let mut walgate = scene.run().await?;
+    scene.execute(&order(2, "fine")).await?;
+    scene.wait_plugin(&walgate, "lines", "retrying").await?;
+    scene.cli(&["dead-letter", "redrive", &id])?.expect(0, "1 letters: by the running walgate")?;
+    let refused = scene.cli(&["dead-letter", "drop", &id])?;
+    refused.expect(2, &format!("a running walgate is to deliver again: {id}; nothing was done"))?;
+    ensure!(letters(&scene)?["given_up"].as_array().is_some_and(Vec::is_empty), "{}", letters(&scene)?);
+    walgate.sigkill()?;
+    walgate.wait_exit(SOON).await?;
+    wait_until(SOON, "its lock to be free", async || {
+        Ok(scene.cli(&["dead-letter", "drop", &id])?.all().contains("1 letters are given up"))
+    })
+    .await
+}
+
 async fn no_room_for_letters_halts_and_throws_nothing_away(major: u32) -> Result<()> {
     let mut scene = Scene::new(major).await?;
     scene.configure("[dead_letters]\nmax_bytes = 1")?;
@@ -233,6 +262,7 @@ async fn no_room_for_letters_halts_and_throws_nothing_away(major: u32) -> Result
     let mut walgate = scene.run().await?;
     scene.execute(&order(1, MARKER)).await?;
     expect_end(&mut walgate, 3, &["dead_letters_full", "dead_letters.max_bytes"]).await?;
+    ensure!(!walgate.stderr().contains("put aside"), "it says so of what was not kept: {}", walgate.stderr());
     ensure!(ids(&letters(&scene)?).is_empty());
     scene.configure("")?;
     let _walgate = scene.run().await?;

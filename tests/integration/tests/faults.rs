@@ -15,6 +15,7 @@ super::scenarios! {
     state_database_away_in_the_middle,
     state_database_away_for_good,
     disk_full_while_writing_an_output,
+    a_full_disk_parks_the_plugin_that_writes_there,
     an_output_cut_by_someone_else,
     a_publication_without_its_granted_column,
 }
@@ -121,6 +122,34 @@ async fn disk_full_while_writing_an_output(major: u32) -> Result<()> {
     disk.empty()?;
     let _walgate = scene.run().await?;
     scene.wait_lines(file, 5_000).await.map(drop)
+}
+
+/// One disk is the matter of one plugin, although what it stages is written for all.
+async fn a_full_disk_parks_the_plugin_that_writes_there(major: u32) -> Result<()> {
+    let scene = Scene::new(major).await?;
+    let Some(disk) = Disk::mount(&scene.path("disk"), "1m")? else { return Ok(()) };
+    disk.leave(64 << 10)?;
+    let parks = lines_manifest(&scene.path("disk/lines.txt")).replace("on_failure = \"halt\"", "on_failure = \"park\"");
+    scene.plugin("small", "output-lines", &parks)?;
+    scene.lines_plugin("lines")?;
+    scene.create_slot()?;
+    let mut walgate = scene.run().await?;
+    scene.execute(ROWS).await?;
+    scene.wait_plugin(&walgate, "small", "parked").await?;
+    let cause = scene.status(&walgate).await?["plugins"]["small"]["cause"].to_string();
+    ensure!(cause.contains("output(full)"), "{cause}");
+    scene.wait_lines("lines.txt", 5_000).await?;
+    ensure!(
+        scene.status(&walgate).await?["halt"].is_null() && !walgate.stderr().contains("halted"),
+        "{}",
+        walgate.stderr()
+    );
+    disk.empty()?;
+    scene.cli(&["plugin", "unblock", "small"])?.expect(0, "a running walgate tries")?;
+    scene.wait_lines("disk/lines.txt", 5_000).await?;
+    scene.wait_confirmed().await?;
+    walgate.sigterm()?;
+    walgate.wait_exit(SOON).await.map(drop)
 }
 
 async fn an_output_cut_by_someone_else(major: u32) -> Result<()> {

@@ -146,7 +146,9 @@ async fn the_api_answers(major: u32) -> Result<()> {
     for name in ["walgate_rows_delivered_total{plugin=\"lines\"} 1", "walgate_halted 0", "walgate_transactions_total"] {
         ensure!(metrics.contains(name), "no {name} in:\n{metrics}");
     }
-    scene.cli(&["status"])?.expect(0, "plugin    lines: running, 1 rows in 1 batches")?;
+    let status = scene.cli(&["status"])?;
+    status.expect(0, "plugin    lines: running since ")?;
+    status.expect(0, ", 1 rows in 1 batches, durable to ")?;
     let json: Value = serde_json::from_str(&scene.cli(&["--json", "status"])?.stdout())?;
     ensure!(json["phase"] == "streaming", "{json}");
     Ok(())

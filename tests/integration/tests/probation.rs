@@ -13,6 +13,7 @@ super::scenarios! {
     a_version_that_fails_after_a_restart_gives_way,
     what_is_changed_while_nothing_runs_is_taken_as_it_is,
     what_was_taken_away_does_not_come_back_with_a_version,
+    a_version_that_asked_for_less_goes_on_over_a_restart,
     a_version_that_has_proven_itself_does_not_give_way,
     a_version_that_was_rolled_back_is_tried_again_when_told,
     the_version_before_goes_on_from_the_state_of_the_next,
@@ -103,6 +104,31 @@ async fn what_is_changed_while_nothing_runs_is_taken_as_it_is(major: u32) -> Res
     scene.cli(&["plugin", "rollback", "lines"])?.expect(0, "generation 1")?;
     let _walgate = scene.run().await?;
     scene.wait_lines("lines.txt", 2).await.map(drop)
+}
+
+/// One plugin.toml is one grant, whatever use of it each version makes.
+async fn a_version_that_asked_for_less_goes_on_over_a_restart(major: u32) -> Result<()> {
+    let scene = Scene::new(major).await?;
+    let manifest = lines_manifest(&scene.path("lines.txt")).replace("on_failure", "backoff_ms = 10\non_failure");
+    scene.plugin_bytes("lines", &output_lines()?, &manifest)?;
+    scene.create_slot()?;
+    let mut walgate = scene.run().await?;
+    insert(&scene, 1..=1).await?;
+    scene.wait_lines("lines.txt", 1).await?;
+    // It imports no outputs.
+    scene.plugin_bytes("lines", &std::fs::read(guest("trap-in-deliver")?)?, &manifest)?;
+    wait_generation(&scene, &walgate, 2).await?;
+    insert(&scene, 2..=2).await?;
+    wait_candidate(&scene, &walgate, "rolled-back").await?;
+    scene.wait_lines("lines.txt", 2).await?;
+    walgate.sigterm()?;
+    walgate.wait_exit(SOON).await?;
+    let check = scene.cli(&["check"])?;
+    check.expect(0, "from the copy of the version before")?;
+    let walgate = scene.run().await?;
+    wait_generation(&scene, &walgate, 1).await?;
+    insert(&scene, 3..=3).await?;
+    scene.wait_lines("lines.txt", 3).await.map(drop)
 }
 
 /// Over a restart nothing runs under a plugin.toml that gives more than the one in the directory.

@@ -22,6 +22,8 @@ super::scenarios! {
     several_change_at_once_under_load,
     a_plugin_comes_and_goes,
     a_newcomer_that_never_opens_is_turned_away,
+    a_required_newcomer_that_fails_keeps_its_place,
+    an_output_is_of_one_plugin,
     a_parked_plugin_is_tried_again_when_it_is_dropped_in_again,
     a_turn_goes_back_after_as_many_failures,
     an_operator_goes_back,
@@ -337,9 +339,10 @@ async fn a_newcomer_that_never_opens_is_turned_away(major: u32) -> Result<()> {
     let scene = Scene::new(major).await?;
     scene.lines_plugin("lines")?;
     scene.create_slot()?;
-    let walgate = scene.run().await?;
-    let manifest = lines_manifest(&scene.path("never.txt")).replace("on_failure = \"halt\"", "on_failure = \"park\"");
-    let never = format!("{manifest}\n[limits]\nopen_deadline_ms = 500\n");
+    let mut walgate = scene.run().await?;
+    let manifest = lines_manifest(&scene.path("never.txt"));
+    let never =
+        format!("{manifest}\n[limits]\nopen_deadline_ms = 500\n").replace("on_failure", "backoff_ms = 10\non_failure");
     scene.plugin("never", "loop-in-open", &never)?;
     scene.wait_plugin(&walgate, "never", "rejected").await?;
     insert(&scene, 1..=2).await?;
@@ -351,7 +354,79 @@ async fn a_newcomer_that_never_opens_is_turned_away(major: u32) -> Result<()> {
     insert(&scene, 3..=4).await?;
     scene.wait_lines("other.txt", 2).await?;
     ensure!(scene.status(&walgate).await?["plugins"]["never"]["state"] == "rejected");
-    scene.wait_lines("lines.txt", 4).await.map(drop)
+    scene.wait_lines("lines.txt", 4).await?;
+    // Nor do those that ran before end for it over a restart, whatever it is to do when it fails.
+    walgate.sigterm()?;
+    walgate.wait_exit(SOON).await?;
+    let walgate = scene.run().await?;
+    scene.wait_plugin(&walgate, "never", "parked").await?;
+    insert(&scene, 5..=5).await?;
+    scene.wait_lines("lines.txt", 5).await?;
+    // Mended it begins at the present: what never opened has missed nothing.
+    scene.plugin("never", "output-lines", &manifest)?;
+    scene.wait_plugin(&walgate, "never", "probation").await?;
+    insert(&scene, 6..=6).await?;
+    scene.wait_lines("never.txt", 1).await.map(drop)
+}
+
+/// It was opened, so it has a place from there on: what it could not take is still there for its next version.
+async fn a_required_newcomer_that_fails_keeps_its_place(major: u32) -> Result<()> {
+    let scene = Scene::new(major).await?;
+    scene.lines_plugin("lines")?;
+    scene.create_slot()?;
+    let mut walgate = scene.run().await?;
+    let manifest = lines_manifest(&scene.path("late.txt")).replace("on_failure", "backoff_ms = 10\non_failure");
+    scene.plugin("late", "trap-on-poison", &manifest)?;
+    scene.wait_plugin(&walgate, "late", "probation").await?;
+    scene.execute("INSERT INTO orders VALUES (1, 1, 'poison')").await?;
+    scene.wait_plugin(&walgate, "late", "quarantined").await?;
+    insert(&scene, 2..=2).await?;
+    scene.wait_lines("lines.txt", 2).await?;
+    let late =
+        async |walgate: &Walgate| Ok::<_, anyhow::Error>(scene.status(walgate).await?["plugins"]["late"].clone());
+    wait_until(SOON, "its place", async || {
+        let late = late(&walgate).await?;
+        Ok(late["required"] == true && late["pinned_wal_bytes"].as_u64() > Some(0))
+    })
+    .await?;
+    ensure!(!walgate.stderr().contains("its folder is gone"), "{}", walgate.stderr());
+    // Over a restart it is the same.
+    walgate.sigterm()?;
+    walgate.wait_exit(SOON).await?;
+    let walgate = scene.run().await?;
+    scene.wait_plugin(&walgate, "late", "quarantined").await?;
+    insert(&scene, 3..=3).await?;
+    scene.wait_lines("lines.txt", 3).await?;
+    ensure!(late(&walgate).await?["required"] == true);
+    scene.plugin("late", "output-lines", &manifest)?;
+    scene.wait_lines("late.txt", 3).await?;
+    scene.wait_confirmed().await
+}
+
+/// Two writers of one file would wait for each other: the one that comes later is refused, and the others do not stand still.
+async fn an_output_is_of_one_plugin(major: u32) -> Result<()> {
+    let scene = Scene::new(major).await?;
+    scene.lines_plugin("lines")?;
+    scene.create_slot()?;
+    let mut walgate = scene.run().await?;
+    insert(&scene, 1..=1).await?;
+    scene.wait_lines("lines.txt", 1).await?;
+    // First by its name.
+    scene.plugin("a-copy", "output-lines", &lines_manifest(&scene.path("lines.txt")))?;
+    let refused = "is written by output \"lines\" of plugin lines";
+    scene.wait_plugin(&walgate, "a-copy", "rejected").await?;
+    let cause = scene.status(&walgate).await?["plugins"]["a-copy"]["cause"].to_string();
+    ensure!(cause.contains(&refused.replace('"', "\\\"")), "{cause}");
+    insert(&scene, 2..=2).await?;
+    scene.wait_lines("lines.txt", 2).await?;
+    scene.cli(&["check"])?.expect(2, "is written by output")?;
+    scene.cli(&["plugin", "check", &scene.path("plugins").display().to_string()])?.expect(2, "is written by output")?;
+    walgate.sigterm()?;
+    walgate.wait_exit(SOON).await?;
+    let walgate = scene.run().await?;
+    scene.wait_plugin(&walgate, "a-copy", "parked").await?;
+    insert(&scene, 3..=3).await?;
+    scene.wait_lines("lines.txt", 3).await.map(drop)
 }
 
 /// A parked one is left alone by changes of others, and tried again when it is dropped in again, also unchanged.

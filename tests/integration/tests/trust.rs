@@ -160,7 +160,7 @@ async fn a_rotated_secret_that_is_turned_back_blocks_no_version(major: u32) -> R
     scene.wait_plugin(&walgate, "lines", "probation").await?;
     scene.execute("INSERT INTO orders VALUES (1, 1, 'poison')").await?;
     // Turned back it is no better, and halts.
-    expect_end(&mut walgate, 3, &["rolled back", "plugin_failed"]).await?;
+    expect_end(&mut walgate, 3, &["the one before it is back", "plugin_failed"]).await?;
     let generations = scene.cli(&["plugin", "generations", "lines"])?;
     generations.expect(0, "1 ")?;
     ensure!(!generations.all().contains("rolled back"), "{}", generations.all());

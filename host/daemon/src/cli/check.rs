@@ -12,7 +12,8 @@ use crate::config::Config;
 use crate::connect;
 use crate::exit::{Exit, Failure};
 use crate::halt::{Halt, HaltClass};
-use crate::plugins::{Loaded, Loader};
+use crate::pipeline::Files;
+use crate::plugins::{Loaded, Loader, NotRunning};
 use crate::preflight::{self, Decision, Observed, Refusal, Server};
 use crate::printer::Printer;
 
@@ -98,9 +99,8 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
     match loading.await {
         Err(failure) => note("plugins", Err(failure)),
         Ok((directory, loader)) => {
-            if directory.loaded.is_empty() {
-                note("plugins", Err(Failure::usage(format!("no plugin in {} can run", config.plugins.dir.display()))));
-            }
+            let mut files = Files::default();
+            let mut runs_any = !directory.loaded.is_empty();
             for plugin in &directory.loaded {
                 let outcome = async {
                     let before = match &mut reader {
@@ -108,6 +108,7 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
                         None => None,
                     };
                     let (runs, cause) = before.as_ref().map_or((plugin, None), |(before, cause)| (before, Some(cause)));
+                    files.take(&runs.name, &runs.manifest.outputs)?;
                     let detail = would_run(runs, config, source.as_mut()).await?;
                     stored.map_or(Ok(()), |stored| would_go_on(runs, stored))?;
                     Ok(cause.map_or(detail.clone(), |cause| {
@@ -135,15 +136,19 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
                     }
                 };
                 match outcome.await {
-                    Ok(()) => warnings.push((
-                        what,
-                        format!(
-                            "{}: {}; the version that ran last would go on, from its copy",
-                            plugin.state, plugin.cause
-                        ),
-                    )),
+                    Ok(()) => {
+                        runs_any = true;
+                        let NotRunning { state, cause, .. } = plugin;
+                        warnings.push((
+                            what,
+                            format!("{state}: {cause}; the version that ran last would go on, from its copy"),
+                        ));
+                    }
                     Err(failure) => note(&what, Err(failure)),
                 }
+            }
+            if !runs_any {
+                note("plugins", Err(Failure::usage(format!("no plugin in {} can run", config.plugins.dir.display()))));
             }
         }
     }

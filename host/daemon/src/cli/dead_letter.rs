@@ -3,12 +3,12 @@
 //! Holds: what is shown: names, positions, counts and codes. No value is ever printed; the row itself stands in the
 //! table `walgate.dead_letters`, for those who may read it. Refuses to know how a letter is delivered.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use clap::Subcommand;
 use serde::Serialize;
-use walgate_store::DeadLetter;
+use walgate_store::{DeadLetter, due};
 
 use crate::config::Config;
 use crate::connect;
@@ -228,6 +228,7 @@ fn absent(config: &Config, mut plugins: BTreeSet<String>) -> Result<BTreeSet<Str
 async fn give_up(config: &Config, ids: &[i64], printer: Printer) -> Result<(), Failure> {
     let mut store = connect::state(&config.state).await?;
     all_known(config, ids).await?;
+    none_under_way(config, ids).await?;
     let letters = store.drop_letters(&config.slot, ids).await.map_err(connect::state_failure)?;
     some_of(ids, letters)?;
     printer.show(&Done { letters }, || format!("{letters} letters are given up"));
@@ -246,6 +247,28 @@ async fn all_known(config: &Config, ids: &[i64]) -> Result<(), Failure> {
     Err(Failure::usage(format!(
         "no dead letters of this pipeline: {}; nothing was done; see: walgate dead-letter list",
         unknown.join(", ")
+    )))
+}
+
+/// A letter that a running walgate was asked to deliver again may be on its way: it cannot be said of it that it is given up.
+async fn none_under_way(config: &Config, ids: &[i64]) -> Result<(), Failure> {
+    let mut reader = connect::state_reader(&config.state).await?;
+    if !reader.is_led(&config.slot).await.map_err(connect::state_failure)? {
+        return Ok(());
+    }
+    let letters = reader.dead_letters(&config.slot, None).await.map_err(connect::state_failure)?;
+    let mut of_plugins: BTreeMap<String, Vec<DeadLetter>> = BTreeMap::new();
+    letters.into_iter().for_each(|letter| of_plugins.entry(letter.plugin.clone()).or_default().push(letter));
+    let gone = absent(config, of_plugins.keys().cloned().collect())?;
+    let due = of_plugins.iter().filter(|(plugin, _)| !gone.contains(*plugin)).flat_map(|(_, letters)| due(letters));
+    let under_way: Vec<String> = due.filter(|id| ids.contains(id)).map(|id| id.to_string()).collect();
+    if under_way.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "a running walgate is to deliver again: {}; nothing was done. They are gone or back in the list once they were tried; to \
+         drop them untried, stop walgate first",
+        under_way.join(", ")
     )))
 }
 

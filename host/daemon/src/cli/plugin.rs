@@ -13,7 +13,7 @@ use super::{generations, plugin_check, plugin_state};
 use crate::config::Config;
 use crate::exit::{Failure, chain};
 use crate::plugins;
-use crate::printer::{Printer, moment};
+use crate::printer::{Printer, moment, one_line};
 
 #[derive(Subcommand)]
 pub(super) enum Command {
@@ -177,7 +177,7 @@ fn indented(cause: &str) -> String {
 
 fn on_disk(plugin: &Listed) -> String {
     match (&plugin.cause, &plugin.version) {
-        (Some(cause), _) => format!("{}: {}: {cause}\n", plugin.name, plugin.state),
+        (Some(cause), _) => format!("{}: {}: {cause}\n", one_line(&plugin.name), plugin.state),
         (None, version) => format!(
             "{} {}: {}, {}\n",
             plugin.name,

@@ -14,6 +14,7 @@ use walgate_plugin::{Mode, OnFailure, Output};
 
 use crate::config::Config;
 use crate::exit::Failure;
+use crate::pipeline::Files;
 use crate::plugins::{Loaded, Loader};
 use crate::printer::{Printer, one_line};
 
@@ -59,14 +60,16 @@ pub(super) async fn check(dir: &Path, config: &Path, printer: Printer) -> Result
     let only = real.file_name().filter(|_| single).map(|name| name.to_string_lossy().into_owned());
     let root = if single { real.parent().unwrap_or(&real) } else { &real };
     let directory = Loader::offline(root, config.as_ref())?.only(only.as_deref()).await?;
+    let mut files = Files::default();
     let mut checked: Vec<Checked> = directory
         .loaded
         .iter()
-        .map(|plugin| Checked {
-            name: plugin.name.clone(),
-            state: "would-run",
-            cause: None,
-            would: Some(would(plugin)),
+        .map(|plugin| {
+            let name = plugin.name.clone();
+            match files.take(&plugin.name, &plugin.manifest.outputs) {
+                Ok(()) => Checked { name, state: "would-run", cause: None, would: Some(would(plugin)) },
+                Err(halt) => Checked { name, state: "rejected", cause: Some(halt.detail), would: None },
+            }
         })
         .collect();
     checked.extend(directory.not_running.into_iter().map(|plugin| Checked {
@@ -162,7 +165,12 @@ fn operations(granted: Operations) -> Vec<&'static str> {
 
 fn text(plugin: &Checked) -> String {
     let Some(would) = &plugin.would else {
-        return format!("{}: {}: {}\n", plugin.name, plugin.state, plugin.cause.as_deref().unwrap_or_default());
+        return format!(
+            "{}: {}: {}\n",
+            one_line(&plugin.name),
+            plugin.state,
+            plugin.cause.as_deref().unwrap_or_default()
+        );
     };
     let required = if would.required { "required" } else { "optional" };
     let mut text = format!(

@@ -24,8 +24,10 @@ struct Stopped {
     acknowledged: Option<String>,
     cursors: std::collections::BTreeMap<String, String>,
     halt: Option<KeptHalt>,
-    /// Who took the pipeline over last: another process may run it now.
+    /// Who took the pipeline over last.
     leader: Option<String>,
+    /// That process, or another one, holds its lock now.
+    is_led: bool,
 }
 
 /// A halt as it was kept, maybe by another version: its name may be unknown to this one.
@@ -69,6 +71,7 @@ async fn stopped(config: &Config, printer: Printer) -> Result<(), Failure> {
     let leader = reader.leader(&config.slot).await.map_err(connect::state_failure)?;
     let answer = Stopped {
         leader: leader.map(|leader| leader.holder),
+        is_led: reader.is_led(&config.slot).await.map_err(connect::state_failure)?,
         phase: if halt.is_some() { "halted" } else { "stopped" },
         acknowledged: stored.as_ref().map(|stored| stored.acked.to_string()),
         cursors: stored
@@ -87,9 +90,9 @@ async fn stopped(config: &Config, printer: Printer) -> Result<(), Failure> {
             None => text.push_str("position  no checkpoint yet\n"),
         }
         if let Some(leader) = &answer.leader {
-            text.push_str(&format!(
-                "leader    it was run last by {leader}; if that runs, ask it, under its own listen address\n"
-            ));
+            let is =
+                if answer.is_led { "runs it now; ask that one, under its own listen address" } else { "ran it last" };
+            text.push_str(&format!("leader    {leader} {is}\n"));
         }
         for (name, cursor) in &answer.cursors {
             text.push_str(&format!("plugin    {name}: durable to {cursor}\n"));

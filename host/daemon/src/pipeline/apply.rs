@@ -175,6 +175,9 @@ impl Apply {
             return outcome;
         }
         self.reached = cursor;
+        for letter in &work.dead_letters {
+            events::dead_lettered(&self.plugin, &letter.class, &letter.code, u64::from(letter.rows));
+        }
         let kept: u64 = work.dead_letters.iter().map(|letter| letter.image.len() as u64).sum();
         self.letters.bytes.fetch_add(kept, Ordering::Relaxed);
         if self.together && (!work.redriven.is_empty() || !work.refused_again.is_empty() || kept > 0) {

@@ -280,6 +280,7 @@ impl Checkpoint {
 
     fn count_letters(&mut self, write: &Write) {
         for letter in &write.dead_letters {
+            events::dead_lettered(&letter.plugin, &letter.class, &letter.code, u64::from(letter.rows));
             self.letters.bytes.fetch_add(letter.image.len() as u64, Ordering::Relaxed);
             self.board.plugin(&letter.plugin, |plugin| plugin.dead_letters += 1);
         }

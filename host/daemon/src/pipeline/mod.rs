@@ -38,6 +38,8 @@ use crate::connect::{self, state_failure};
 use crate::exit::{Failure, chain};
 use crate::halt::{Halt, HaltClass};
 use crate::status::{Board, Phase};
+use crate::telemetry::events;
+pub(crate) use outputs::Files;
 use running::{OnProbation, Outcome, Running};
 use source::Ready;
 use start::Beginning;
@@ -108,6 +110,16 @@ pub(crate) async fn run(
                 board.write(|status| status.phase = Phase::Starting);
                 beginning = Beginning::Again { with: Some(candidate.change.plugin().to_owned()) };
                 turning = Some(Turning::begin(&beside, &board, candidate));
+            }
+            // What it staged is delivered to it again, once it is tried again.
+            Outcome::Parks(plugin, halt, back) => {
+                store = match back {
+                    Some(back) => back,
+                    None => connect::state_beside(&config.state, &config.slot, epoch).await?,
+                };
+                events::parked(&plugin, halt.class, &halt.detail);
+                board.plugin_state(&plugin, "parked", Some(format!("{}: {}", halt.class, halt.detail)));
+                board.write(|status| status.phase = Phase::Starting);
             }
             Outcome::Halted(halt, back) => {
                 // The checkpoint stage had the only connection; when it was cut off, there is need of another.

@@ -4,6 +4,7 @@
 //! mark is answered; a write that fails leaves the file as it was.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,32 @@ const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long a file may be locked by the process before this one.
 const LOCK_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Which file is whose: two writers of one file would wait for each other's lock.
+#[derive(Default)]
+pub(crate) struct Files(BTreeMap<PathBuf, (String, String)>);
+
+impl Files {
+    /// Notes the files of a plugin.
+    ///
+    /// # Errors
+    /// When one of them is another output's already.
+    pub(crate) fn take(&mut self, plugin: &str, targets: &BTreeMap<String, Target>) -> Result<(), Halt> {
+        for (name, target) in targets {
+            let Target::File { path, .. } = target else { continue };
+            let folder = path.parent().and_then(|folder| std::fs::canonicalize(folder).ok());
+            let real = folder.zip(path.file_name()).map_or_else(|| path.clone(), |(folder, name)| folder.join(name));
+            if let Some((other, output)) = self.0.insert(real, (plugin.to_owned(), name.clone())) {
+                let detail = format!(
+                    "output {name:?}: {} is written by output {output:?} of plugin {other}; name another path in plugin.toml",
+                    path.display()
+                );
+                return Err(Halt::of_plugin(HaltClass::OutputLocked, plugin, detail));
+            }
+        }
+        Ok(())
+    }
+}
 
 /// The outputs of one plugin.
 pub(crate) struct Outputs {

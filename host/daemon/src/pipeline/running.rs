@@ -4,7 +4,7 @@
 //! the checkpoint commits, the position is told, the wire says goodbye. A halt does the same, except that no lane begins
 //! another attempt. Refuses to know what a stage does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use walgate_core::Lsn;
 use walgate_core::assemble::Assembler;
+use walgate_plugin::OnFailure;
 use walgate_store::{RetryPolicy, Store};
 use walgate_wire::PumpStats;
 
@@ -24,7 +25,7 @@ use super::deliver::{Back, Channels, Delivered, Probation};
 use super::flow::{Feed, Flow};
 use super::letters::Keeper;
 use super::source::{self, Source};
-use super::start::Started;
+use super::start::{Prepared, Started};
 use super::swaps::{self, Handle, Swaps, Trial};
 use super::turn::Beside;
 use super::witness;
@@ -50,6 +51,8 @@ pub(super) struct Running {
     drain: Duration,
     turns: mpsc::Receiver<Candidate>,
     on_probation: Option<OnProbation>,
+    /// Those that are to be parked for what only they suffer, and that others run beside.
+    park: BTreeSet<String>,
     board: Board,
 }
 
@@ -61,6 +64,8 @@ pub(super) enum Outcome {
     Turn(Option<Store>, Candidate),
     /// With a halt. No store when its connection was cut off.
     Halted(Halt, Option<Store>),
+    /// Because a stage that all share met what is wrong with one plugin, which is to be parked for it.
+    Parks(String, Halt, Option<Store>),
 }
 
 /// A plugin whose failure is no halt yet: it entered by a turn, and can be turned back.
@@ -135,6 +140,9 @@ impl Running {
         let mut trials = BTreeMap::new();
         let (rolled_back, back) = mpsc::unbounded_channel();
         let (turn, turns) = mpsc::channel(1);
+        let others = prepared.len() > 1;
+        let is_parked = |plugin: &&Prepared| others && plugin.lane.policy.on_failure == OnFailure::Park;
+        let park = prepared.iter().filter(is_parked).map(|plugin| plugin.position.plugin.clone()).collect();
         let probation = Probation { window: config.plugins.probation, failures: config.plugins.probation_failures };
         for plugin in prepared {
             let (todo, queue) = mpsc::unbounded_channel();
@@ -281,7 +289,7 @@ impl Running {
         };
         tasks.spawn(async move { Ended::Wire(source.run().await) });
         let open = Some(delivered);
-        Self { flow_stop, wire_stop, side_stop, abandon, open, tasks, drain, turns, on_probation, board }
+        Self { flow_stop, wire_stop, side_stop, abandon, open, tasks, drain, turns, on_probation, park, board }
     }
 
     pub(super) async fn until(mut self, mut stop: watch::Receiver<bool>) -> Outcome {
@@ -357,7 +365,10 @@ impl Running {
         }
         drop(last_stream);
         match (halt, turn, store) {
-            (Some(halt), _, store) => Outcome::Halted(halt, store),
+            (Some(halt), _, store) => match self.parks(&halt) {
+                Some(plugin) => Outcome::Parks(plugin, halt, store),
+                None => Outcome::Halted(halt, store),
+            },
             (None, Some(candidate), store) if !*stop.borrow() => Outcome::Turn(store, candidate),
             (None, ..) => {
                 self.board.write(|status| status.phase = Phase::Stopped);
@@ -366,10 +377,19 @@ impl Running {
         }
     }
 
+    fn turns_back(&self, halt: &Halt) -> bool {
+        self.on_probation.as_ref().is_some_and(|one| one.explains(halt))
+    }
+
+    /// The plugin that is to be parked instead. What a lane meets is parked there; what it stages is written for all.
+    fn parks(&self, halt: &Halt) -> Option<String> {
+        let plugin = halt.plugin.as_ref().filter(|plugin| self.park.contains(*plugin))?;
+        (halt.class.is_of_output() && !self.turns_back(halt)).then(|| plugin.clone())
+    }
+
     /// The first halt counts; the others follow from it.
     fn halt(&self, first: &mut Option<Halt>, halt: Halt) {
-        let turns_back = self.on_probation.as_ref().is_some_and(|one| one.explains(&halt));
-        if turns_back {
+        if self.turns_back(&halt) || self.parks(&halt).is_some() {
             first.get_or_insert(halt);
         } else if first.is_none() {
             events::halted(&halt);

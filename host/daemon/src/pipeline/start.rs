@@ -15,7 +15,7 @@ use walgate_store::{Entered, Generation, PipelineRow, StateLimits, Store, ran_be
 use super::absent::{hold, warn_of_absent};
 use super::checkpoint::{PACE, Position};
 use super::deliver::{self, Lane, LanePolicy};
-use super::outputs::Outputs;
+use super::outputs::{Files, Outputs};
 use super::target::{self, Target};
 use super::turn::Beside;
 use super::witness::{self, Witness};
@@ -107,7 +107,8 @@ pub(super) async fn start(
         .filter(|(_, plugin)| plugin.state == "parked")
         .map(|(name, plugin)| (name, plugin.cause.unwrap_or_default()))
         .collect();
-    let mut start = Start { store, pipeline, config, source_end: ready.found.identity.xlog_pos, board };
+    let source_end = ready.found.identity.xlog_pos;
+    let mut start = Start { store, pipeline, config, source_end, files: Files::default(), board };
     if let Beginning::First = beginning {
         for rejected in std::mem::take(&mut plugins.not_running) {
             match start.stands_in(&rejected, beside).await? {
@@ -116,6 +117,8 @@ pub(super) async fn start(
             }
         }
     }
+    // Whoever came later is told of what it shares with others.
+    plugins.loaded.sort_by_key(|plugin| !stored.cursors.contains_key(&plugin.name));
     let names: Vec<String> = plugins.loaded.iter().map(|plugin| plugin.name.clone()).collect();
     let others_run = |name: &str| names.iter().any(|other| other != name && !parked.contains_key(other));
     for plugin in plugins.loaded {
@@ -146,10 +149,12 @@ pub(super) async fn start(
             held.extend(hold(&name, required, cursor, &stored, board));
             continue;
         }
+        let never_ran = known.iter().all(|one| one.opened_at.is_none());
         match start.prepare(&stored, plugin, index, (&known, &beside.loader), enters).await {
             Ok(ready) => prepared.push(ready),
+            // Nor do those that have run before end for one that never did.
             Err(failure)
-                if policy == OnFailure::Park
+                if (policy == OnFailure::Park || never_ran && stored.cursors.keys().any(|other| *other != name))
                     && !enters
                     && failure.halt.as_ref().is_some_and(|halt| halt.plugin.is_some()) =>
             {
@@ -260,6 +265,8 @@ struct Start<'a> {
     pipeline: String,
     config: Config,
     source_end: Lsn,
+    /// The outputs of those that were prepared.
+    files: Files,
     board: &'a Board,
 }
 
@@ -308,8 +315,8 @@ impl Start<'_> {
         let entered = self.store.enter_generation(&self.pipeline, &name, &plugin.fingerprint, version);
         let entered = entered.await.map_err(state_failure)?;
         let generation = entered.number;
-        let begin = Cursor::at(stored.acked);
-        let cursor = self.store.start_plugin(&self.pipeline, &name, begin, generation).await.map_err(state_failure)?;
+        let cursor = stored.cursors.get(&name).copied().unwrap_or(Cursor::at(stored.acked));
+        self.files.take(&name, &manifest.outputs)?;
         let target = target::open(&self.config, &manifest, &name, self.store, &self.pipeline, stored).await?;
         let context = self.context(&name, generation, stored, &manifest.limits).await?;
         let shadow = columns::shadow(&name);
@@ -349,12 +356,16 @@ impl Start<'_> {
         };
         let own = lane.open_first(enters).await?;
         lane.answered = own;
+        // Only now it has a place: what never opened begins at the present, whenever that is.
+        let cursor = self.store.start_plugin(&self.pipeline, &name, cursor, generation).await.map_err(state_failure)?;
         self.store.opened_generation(&self.pipeline, &name, generation).await.map_err(state_failure)?;
         // A probation does not end with a process. It is about code: whoever has mended a policy does not want the old one
         // back, and what was changed while nothing ran is what was meant.
         let ran = ran_before(known, None).is_some_and(|last| last.number == generation);
         let before = if ran && !entered.proven { loader.before(&loaded, known).await } else { None };
-        let before = before.filter(|(_, before)| before.component != loaded.component);
+        let before = before
+            .filter(|(_, before)| before.component != loaded.component && before.is_set_up_like(&loaded))
+            .filter(|(_, before)| before.manifest.http == loaded.manifest.http);
         walgate_failpoint::hit("start.opened");
         if own.is_some() {
             lane.policy.mode = Mode::of(&plugin.capabilities, &manifest, true);

@@ -13,7 +13,7 @@ use walgate_store::Store;
 use super::swaps::Candidates;
 use crate::exit::{Exit, Failure, chain};
 use crate::halt::Halt;
-use crate::plugins::{Candidate, Change, Loader, Plugins, Stood};
+use crate::plugins::{Candidate, Change, Loader, NotRunning, Plugins, Stood};
 use crate::status::Board;
 use crate::telemetry::events;
 
@@ -33,6 +33,7 @@ pub(crate) struct Beside {
 pub(super) struct Turning {
     pub(super) plugin: String,
     fingerprint: Option<String>,
+    required: bool,
     answer: Option<oneshot::Sender<Result<(), String>>>,
     before: Stood,
     /// It did not run before, and is not to be opened again when it comes back.
@@ -45,15 +46,15 @@ impl Turning {
         let Candidate { change, answer } = candidate;
         let plugin = change.plugin().to_owned();
         tracing::info!(plugin, "the pipeline begins again with the change");
-        let fingerprint = match &change {
-            Change::Enters(loaded) => Some(loaded.fingerprint.clone()),
-            Change::Leaves(_) => None,
+        let (fingerprint, required) = match &change {
+            Change::Enters(loaded) => (Some(loaded.fingerprint.clone()), loaded.manifest.required),
+            Change::Leaves(_) => (None, false),
         };
         let before = beside.plugins.read().stands(&plugin);
         let was_parked = board.read().plugins.get(&plugin).is_some_and(|plugin| plugin.state == "parked");
         beside.plugins.change(|plugins| plugins.apply(change));
         walgate_failpoint::hit("turn.begun");
-        Self { plugin, fingerprint, answer: Some(answer), before, was_parked }
+        Self { plugin, fingerprint, required, answer: Some(answer), before, was_parked }
     }
 
     /// Whether a start failed because of the change.
@@ -98,14 +99,16 @@ impl Turning {
         halt: &Halt,
     ) {
         let cause = format!("{}: {}", halt.class, halt.detail);
-        let (plugin, fingerprint) = (self.plugin.clone(), self.fingerprint.clone());
+        let (plugin, fingerprint, required) = (self.plugin.clone(), self.fingerprint.clone(), self.required);
         let (ran_before, is_same) = (self.before.runs(), self.is_same());
         self.back(beside, board, Ok(()));
         walgate_failpoint::hit("turn.back");
         if !ran_before {
-            // Nothing is held for a plugin that never was.
+            // It has a place since it was opened, which is kept for it if it is required.
             board.plugin_state(&plugin, "quarantined", Some(cause.clone()));
             board.plugin(&plugin, |plugin| plugin.required = false);
+            let quarantined = NotRunning { name: plugin.clone(), state: "quarantined", cause: cause.clone(), required };
+            beside.plugins.change(|plugins| plugins.quarantine(quarantined));
         }
         let blocked = async {
             let known = store.generations(pipeline, &plugin).await?;

@@ -90,11 +90,12 @@ impl Loader {
     }
 
     /// The version of a plugin that ran last before this one, with its number: when it was not rolled back itself, has a copy
-    /// that can be loaded, and is given what the plugin.toml of this one gives. What an operator has taken away does not come
-    /// back.
+    /// that can be loaded, and is given what the plugin.toml of this one gives, or has the same one and makes other use of it.
+    /// What an operator has taken away does not come back.
     pub(crate) async fn before(&self, plugin: &Loaded, known: &[Generation]) -> Option<(u64, Loaded)> {
         let last = ran_before(known, Some(&plugin.fingerprint))?;
         let cause = match self.copy_of(&plugin.name, last).await {
+            Ok(loaded) if loaded.manifest == plugin.manifest => return Some((last.number, loaded)),
             Ok(loaded) if loaded.is_set_up_like(plugin) && loaded.manifest.http == plugin.manifest.http => {
                 return Some((last.number, loaded));
             }

@@ -21,6 +21,8 @@ pub(crate) enum Slot {
     Absent,
     /// It has no position yet: it waits for transactions that were open when it was made.
     Creating,
+    /// Its name is that of a slot for a standby.
+    Physical,
     /// It was made for another output plugin.
     ForeignPlugin(String),
     /// It belongs to another database.
@@ -133,6 +135,7 @@ pub(crate) fn decide(
     }
     let name = &source.slot;
     let confirmed = match slot {
+        Slot::Physical => return Decision::Halt(physical(name)),
         Slot::ForeignPlugin(plugin) => return Decision::Halt(foreign_plugin(name, plugin)),
         Slot::ForeignDatabase(database) => return Decision::Halt(foreign_database(source, database)),
         Slot::Invalidated(reason) => return Decision::Halt(invalidated(name, reason)),
@@ -217,6 +220,16 @@ fn lineage_changed(differs: &str, stored: Option<&Checkpoint>) -> Halt {
             "the source is not the one the checkpoints were written for ({differs}). Positions of one history mean nothing in \
              another. Point source.url back, choose another source.slot, or copy the tables again and start anew with: {}",
             anew(stored.map(|stored| stored.system_id.as_str()))
+        ),
+    )
+}
+
+fn physical(slot: &str) -> Halt {
+    Halt::new(
+        HaltClass::SlotPlugin,
+        format!(
+            "slot {slot} is a physical one, for a standby or a backup; walgate reads logical slots: set source.slot to another \
+             name, or drop that one where it is not needed"
         ),
     )
 }

@@ -10,8 +10,16 @@ use crate::config::Config;
 
 /// Looks at the slot of the configuration.
 pub(super) async fn look(connection: &mut Connection, config: &Config, in_recovery: bool) -> Result<Slot, Refusal> {
-    let info = connection.slot(&config.slot).await?;
-    Ok(info.map_or(Slot::Absent, |info| classify(&info, config, in_recovery)))
+    if let Some(info) = connection.slot(&config.slot).await? {
+        return Ok(classify(&info, config, in_recovery));
+    }
+    let name = walgate_wire::literal(&config.slot);
+    let physical = connection
+        .query(&format!(
+            "SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = {name} AND slot_type = 'physical'"
+        ))
+        .await?;
+    Ok(if physical.is_empty() { Slot::Absent } else { Slot::Physical })
 }
 
 /// What can never be read comes before who reads it, and that it is being made before who makes it: its maker uses it.

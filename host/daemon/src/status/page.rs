@@ -73,12 +73,16 @@ pub(crate) fn page(status: &serde_json::Value) -> String {
         // What has not run has no part in it yet, required or not.
         let optional = if of("required") == "false" && !of("version").is_empty() { " (optional)" } else { "" };
         out.push_str(&format!(
-            "plugin    {name}{optional}: {}{since}, {} rows in {} batches, durable to {}\n",
+            "plugin    {name}{optional}: {}{since}, {} rows in {} batches",
             of("state"),
             of("rows"),
-            of("batches"),
-            of("cursor")
+            of("batches")
         ));
+        // What never ran has no place.
+        match of("cursor") {
+            cursor if cursor.is_empty() => out.push('\n'),
+            cursor => out.push_str(&format!(", durable to {cursor}\n")),
+        }
         let mode = of("mode");
         if !mode.is_empty() && mode != "-" {
             out.push_str(&format!("          mode {mode}\n"));
@@ -200,6 +204,7 @@ mod tests {
         board.plugin_state("slow", "retrying", None);
         board.plugin("slow", |plugin| {
             plugin.since = 1_800_000_000;
+            "0/10".clone_into(&mut plugin.cursor);
             "1.0.0".clone_into(&mut plugin.version);
         });
         board.plugin_state("new", "rejected", None);
@@ -210,7 +215,7 @@ mod tests {
                 "position  read 0/10, acknowledged ",
                 "          reading waits for plugin slow",
                 "plugin    new: rejected since ",
-                "plugin    slow (optional): retrying since 2027-01-15T08:00:00Z, 0 rows",
+                "plugin    slow (optional): retrying since 2027-01-15T08:00:00Z, 0 rows in 0 batches, durable to 0/10\n",
             ],
         );
     }

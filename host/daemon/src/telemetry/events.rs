@@ -6,6 +6,7 @@
 use walgate_core::Lsn;
 
 use crate::halt::{Halt, HaltClass};
+use crate::status::LETTERS;
 
 // The source.
 
@@ -110,7 +111,8 @@ pub(crate) fn bisected(plugin: &str, transactions: u64) {
 }
 
 /// Changes became a dead letter, and the plugin goes on behind them.
-pub(crate) fn dead_lettered(plugin: &str, kind: &'static str, code: &str, rows: u64) {
+pub(crate) fn dead_lettered(plugin: &str, class: &str, code: &str, rows: u64) {
+    let kind = LETTERS.iter().copied().find(|kind| *kind == class).unwrap_or("rejected");
     metrics::counter!("walgate_dead_letters_total", "plugin" => plugin.to_owned(), "kind" => kind).increment(1);
     tracing::warn!(plugin, kind, code, rows, "changes were put aside as a dead letter");
 }

@@ -144,7 +144,7 @@ impl Work {
         letters
     }
 
-    fn letter(&self, piece: &Batch, class: &'static str, code: &str) -> NewDeadLetter {
+    fn letter(&self, piece: &Batch, class: &str, code: &str) -> NewDeadLetter {
         let relations: Vec<ProjectedRelation> =
             piece.groups.iter().filter_map(|group| self.told.get(&group.relation)).cloned().collect();
         let mut tables: Vec<String> = relations.iter().map(|r| format!("{}.{}", r.namespace, r.name)).collect();
@@ -152,7 +152,6 @@ impl Work {
         tables.dedup();
         let (commit, end, source_ordinal) = whereabouts(piece);
         let rows = u32::try_from(piece.rows).unwrap_or(u32::MAX);
-        events::dead_lettered(&self.lane.name, class, code, u64::from(rows));
         NewDeadLetter {
             plugin: self.lane.name.clone(),
             generation: self.lane.context.generation,

@@ -16,6 +16,9 @@ use super::work::Work;
 use super::{Letters, Stop};
 use crate::telemetry::events;
 
+/// In the place of a number of attempts: it was taken.
+const TAKEN: u32 = u32::MAX;
+
 impl Work {
     pub(super) async fn redrive(&mut self, letters: Vec<(DeadLetter, Vec<u8>)>) -> Result<(), Stop> {
         self.flush_accepted().await?;
@@ -27,11 +30,20 @@ impl Work {
                 held.extend(letter.tables);
                 continue;
             }
-            if self.redriven.contains(&letter.id) {
-                continue;
+            match self.tried.insert(letter.id, letter.attempts) {
+                Some(TAKEN) => {
+                    self.tried.insert(letter.id, TAKEN);
+                    continue;
+                }
+                // A copy from before its last attempt was stored, which it did not survive.
+                Some(at) if at >= letter.attempts => {
+                    held.extend(letter.tables);
+                    continue;
+                }
+                _ => {}
             }
             if self.redrive_one(&letter, &image).await? {
-                self.redriven.insert(letter.id);
+                self.tried.insert(letter.id, TAKEN);
             } else {
                 held.extend(letter.tables);
             }

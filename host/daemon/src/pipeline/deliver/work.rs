@@ -4,7 +4,7 @@
 //! `attempt.rs`), how an instance comes to be (see `instance.rs`), and what becomes of what is given on (see `settle.rs`).
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use tokio::sync::mpsc;
 use walgate_core::batch::Batch;
@@ -39,8 +39,8 @@ pub(super) struct Work {
     pub(super) round: u64,
     /// Each batch is flushed and settled before the next: something in them cannot be taken, and it has to be found.
     pub(super) one_by_one: bool,
-    /// Letters that were dealt with in this process: one that is asked for twice may be queued twice.
-    pub(super) redriven: BTreeSet<i64>,
+    /// Letters that were tried in this process, by the attempts that were known of each: one may be queued twice.
+    pub(super) tried: BTreeMap<i64, u32>,
     pub(super) settled: mpsc::UnboundedReceiver<Settled>,
     pub(super) settled_sender: mpsc::UnboundedSender<Settled>,
     pub(super) told_kept: Cell<usize>,
@@ -91,7 +91,7 @@ impl Work {
             seq: 0,
             round: 0,
             one_by_one: false,
-            redriven: BTreeSet::new(),
+            tried: BTreeMap::new(),
             settled,
             settled_sender,
             told_kept: Cell::new(0),
