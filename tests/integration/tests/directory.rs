@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use walgate_harness::{Disk, Walgate, guest, wait_until};
 
@@ -221,8 +221,14 @@ async fn a_full_disk_keeps_no_plugin_from_running(major: u32) -> Result<()> {
     insert(&scene, 3).await
 }
 
+/// How often the stream was begun.
+async fn connections(scene: &Scene, walgate: &Walgate) -> Result<u64> {
+    scene.status(walgate).await?["source"]["connections"].as_u64().context("no count of connections")
+}
+
 async fn hundreds_of_plugins(major: u32) -> Result<()> {
     const MANY: usize = 200;
+    const LATE: usize = 40;
     let scene = Scene::new(major).await?;
     let component = fs::read(guest("output-lines")?)?;
     let name = |number: usize| format!("p{number}");
@@ -245,13 +251,26 @@ async fn hundreds_of_plugins(major: u32) -> Result<()> {
     for number in [7, 150] {
         wait_generation(&scene, &walgate, &name(number), 2).await?;
     }
-    scene.plugin_bytes("late", &component, &lines_manifest(&scene.path("late.txt")))?;
-    scene.wait_plugin(&walgate, "late", "probation").await?;
+    // Many come at once, one of them bad: that is not a break for the others each time.
+    let before = connections(&scene, &walgate).await?;
+    for number in 0..LATE {
+        let late = format!("late{number}");
+        scene.plugin_bytes(&late, &component, &lines_manifest(&scene.path(&format!("{late}.txt"))))?;
+    }
+    scene.plugin("late-and-bad", "trap-in-open", &lines_manifest(&scene.path("bad.txt")))?;
+    for number in 0..LATE {
+        scene.wait_plugin(&walgate, &format!("late{number}"), "probation").await?;
+    }
+    scene.wait_plugin(&walgate, "late-and-bad", "rejected").await?;
+    let breaks = connections(&scene, &walgate).await? - before;
+    ensure!(breaks <= 10, "{breaks} times for {LATE} plugins");
     scene.execute(rows).await?;
     for number in 0..MANY {
         scene.wait_lines(&out(number), 200).await?;
     }
-    scene.wait_lines("late.txt", 100).await?;
+    for number in 0..LATE {
+        scene.wait_lines(&format!("late{number}.txt"), 100).await?;
+    }
     let status = scene.status(&walgate).await?;
     let plugins = status["plugins"].as_object().into_iter().flatten();
     let odd: Vec<_> = plugins.filter(|(_, plugin)| plugin["ended_instances"] != 0 || plugin["retries"] != 0).collect();

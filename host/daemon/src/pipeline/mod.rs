@@ -58,7 +58,7 @@ pub(crate) async fn run(
 ) -> Result<(), Failure> {
     // Held until the end: the next process may only begin when this one is done.
     let Some(_lease) = lead::lead(&mut store, &config, &board, &mut stop).await? else { return Ok(()) };
-    let mut turning: Option<Turning> = None;
+    let mut turning: Vec<Turning> = Vec::new();
     let mut beginning = Beginning::First;
     loop {
         let mut stopped = stop.clone();
@@ -67,18 +67,15 @@ pub(crate) async fn run(
             started = start::start(config.clone(), &beside, &beginning, &mut store, &board, &mut stop) => started,
             _ = stopped.wait_for(|stop| *stop) => Ok(None),
         };
-        beginning = Beginning::Again { with: None };
-        let started = match (started, turning.take()) {
-            (Ok(None), _) => return Ok(()),
-            (Ok(Some(started)), turned) => {
-                turning = turned;
-                started
-            }
-            (Err(failure), Some(turned)) if turned.explains(&failure) => {
-                turned.back(&beside, &board, Err(failure.message));
-                continue;
-            }
-            (Err(failure), _) => {
+        let started = match started {
+            Ok(None) => return Ok(()),
+            Ok(Some(started)) => started,
+            Err(failure) => {
+                if let Some(at) = turning.iter().position(|turned| turned.explains(&failure)) {
+                    turning.swap_remove(at).back(&beside, &board, Err(failure.message));
+                    beginning = Beginning::again(&turning);
+                    continue;
+                }
                 // A slot in use belongs to a running pipeline, whose row is not ours to write to.
                 if let Some(halt) = failure.halt.as_ref().filter(|halt| halt.class != HaltClass::SlotActive) {
                     keep_halt(&mut store, &config.slot, halt).await;
@@ -89,27 +86,30 @@ pub(crate) async fn run(
         store.clear_halt(&config.slot).await.map_err(state_failure)?;
         let bytes = store.dead_letter_bytes(&config.slot).await.map_err(state_failure)?;
         let until = tokio::time::Instant::now() + config.plugins.probation;
-        if let Some(turned) = &mut turning {
-            turned.enters();
-        }
-        let on_probation = turning.as_ref().filter(|turned| turned.is_trial()).map(|turned| {
-            board.on_probation(&turned.plugin, config.plugins.probation);
-            OnProbation { plugin: turned.plugin.clone(), until }
-        });
+        turning.iter_mut().for_each(Turning::enters);
+        let on_probation: Vec<OnProbation> = turning
+            .iter()
+            .filter(|turned| turned.is_trial())
+            .map(|turned| {
+                board.on_probation(&turned.plugin, config.plugins.probation);
+                OnProbation { plugin: turned.plugin.clone(), until }
+            })
+            .collect();
+        beginning = Beginning::again(&[]);
         let epoch = store.epoch();
         let running =
             Running::start(config.clone(), store, started, bytes, beside.clone(), on_probation.clone(), board.clone());
         match running.until(stop.clone()).await {
             Outcome::Stopped => return Ok(()),
-            Outcome::Turn(back, candidate) => {
+            Outcome::Turn(back, candidates) => {
                 // What was cut off is delivered again from the checkpoints.
                 store = match back {
                     Some(back) => back,
                     None => connect::state_beside(&config.state, &config.slot, epoch).await?,
                 };
                 board.write(|status| status.phase = Phase::Starting);
-                beginning = Beginning::Again { with: Some(candidate.change.plugin().to_owned()) };
-                turning = Some(Turning::begin(&beside, &board, candidate));
+                turning = candidates.into_iter().map(|candidate| Turning::begin(&beside, &board, candidate)).collect();
+                beginning = Beginning::again(&turning);
             }
             // What it staged is delivered to it again, once it is tried again.
             Outcome::Parks(plugin, halt, back) => {
@@ -127,8 +127,9 @@ pub(crate) async fn run(
                     Some(back) => Ok(back),
                     None => connect::state_beside(&config.state, &config.slot, epoch).await,
                 };
-                let turned = turning.take().filter(|_| on_probation.is_some_and(|one| one.explains(&halt)));
-                match (back, turned) {
+                let failed = on_probation.iter().find(|one| one.explains(&halt));
+                let turned = failed.and_then(|one| turning.iter().position(|turned| turned.plugin == one.plugin));
+                match (back, turned.map(|at| turning.swap_remove(at))) {
                     (Ok(back), Some(turned)) => {
                         store = back;
                         board.write(|status| status.phase = Phase::Starting);

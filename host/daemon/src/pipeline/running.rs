@@ -49,8 +49,8 @@ pub(super) struct Running {
     open: Option<mpsc::Sender<Delivered>>,
     tasks: JoinSet<Ended>,
     drain: Duration,
-    turns: mpsc::Receiver<Candidate>,
-    on_probation: Option<OnProbation>,
+    turns: mpsc::Receiver<Vec<Candidate>>,
+    on_probation: Vec<OnProbation>,
     /// Those that are to be parked for what only they suffer, and that others run beside.
     park: BTreeSet<String>,
     board: Board,
@@ -60,8 +60,8 @@ pub(super) struct Running {
 pub(super) enum Outcome {
     /// As asked.
     Stopped,
-    /// For a change that only a start can make. No store when the stages did not end in time and were cut off.
-    Turn(Option<Store>, Candidate),
+    /// For changes that only a start can make. No store when the stages did not end in time and were cut off.
+    Turn(Option<Store>, Vec<Candidate>),
     /// With a halt. No store when its connection was cut off.
     Halted(Halt, Option<Store>),
     /// Because a stage that all share met what is wrong with one plugin, which is to be parked for it.
@@ -101,7 +101,7 @@ impl Running {
         started: Started,
         letter_bytes: u64,
         beside: Beside,
-        on_probation: Option<OnProbation>,
+        on_probation: Vec<OnProbation>,
         board: Board,
     ) -> Self {
         let Started { stored, witness, unguarded, prepared, held } = started;
@@ -150,7 +150,7 @@ impl Running {
             lanes.push((plugin.position.plugin.clone(), todo.downgrade()));
             let (swaps, swapped) = mpsc::channel(1);
             // What entered by a turn goes back by one.
-            let turned = on_probation.as_ref().is_some_and(|one| one.plugin == plugin.position.plugin);
+            let turned = on_probation.iter().any(|one| one.plugin == plugin.position.plugin);
             let before = plugin.before.filter(|_| !turned);
             if !plugin.entered.proven {
                 let trial =
@@ -324,8 +324,8 @@ impl Running {
                     deadline = Some(tokio::time::Instant::now() + self.drain);
                     continue;
                 }
-                Some(candidate) = self.turns.recv(), if deadline.is_none() => {
-                    turn = Some(candidate);
+                Some(candidates) = self.turns.recv(), if deadline.is_none() => {
+                    turn = Some(candidates);
                     let _ = self.flow_stop.send(true);
                     deadline = Some(tokio::time::Instant::now() + self.drain);
                     continue;
@@ -369,7 +369,7 @@ impl Running {
                 Some(plugin) => Outcome::Parks(plugin, halt, store),
                 None => Outcome::Halted(halt, store),
             },
-            (None, Some(candidate), store) if !*stop.borrow() => Outcome::Turn(store, candidate),
+            (None, Some(candidates), store) if !*stop.borrow() => Outcome::Turn(store, candidates),
             (None, ..) => {
                 self.board.write(|status| status.phase = Phase::Stopped);
                 Outcome::Stopped
@@ -378,7 +378,7 @@ impl Running {
     }
 
     fn turns_back(&self, halt: &Halt) -> bool {
-        self.on_probation.as_ref().is_some_and(|one| one.explains(halt))
+        self.on_probation.iter().any(|one| one.explains(halt))
     }
 
     /// The plugin that is to be parked instead. What a lane meets is parked there; what it stages is written for all.

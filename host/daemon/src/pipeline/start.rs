@@ -17,7 +17,7 @@ use super::checkpoint::{PACE, Position};
 use super::deliver::{self, Lane, LanePolicy};
 use super::outputs::{Files, Outputs};
 use super::target::{self, Target};
-use super::turn::Beside;
+use super::turn::{Beside, Turning};
 use super::witness::{self, Witness};
 use super::{columns, delivered_to, source, swaps};
 use crate::config::Config;
@@ -38,10 +38,17 @@ const OPENS_PER_EPOCH: u64 = 1 << 20;
 /// Which start of the stages in this process it is.
 pub(super) enum Beginning {
     First,
-    /// After a turn, for the change of this plugin, or back from one.
+    /// After a turn, for the changes of these plugins, or back from one.
     Again {
-        with: Option<String>,
+        with: Vec<String>,
     },
+}
+
+impl Beginning {
+    /// With the changes that are under way.
+    pub(super) fn again(turning: &[Turning]) -> Self {
+        Self::Again { with: turning.iter().map(|turned| turned.plugin.clone()).collect() }
+    }
 }
 
 /// Everything one plugin needs before the stream starts.
@@ -139,9 +146,9 @@ pub(super) async fn start(
         warn_unpublished(&start.config, &mut ready, &plugin).await;
         let index = prepared.len();
         let (name, required, policy) = (plugin.name.clone(), plugin.manifest.required, plugin.manifest.on_failure);
-        // A turn is for one plugin. The others must not wait for what another one was parked for, and a candidate has one
+        // A turn is for what changes. The others must not wait for what another one was parked for, and a candidate has one
         // attempt, as it has in a lane: what cannot be opened changes nothing.
-        let enters = matches!(beginning, Beginning::Again { with: Some(with) } if *with == name);
+        let enters = matches!(beginning, Beginning::Again { with } if with.contains(&name));
         let stays = matches!(beginning, Beginning::Again { .. }) && !enters && others_run(&name);
         if let Some(cause) = parked.get(&name).filter(|_| stays) {
             tracing::warn!(plugin = name, cause, "it stays parked: drop it in again to have it tried");

@@ -29,8 +29,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How long after its window a version counts as proven.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The changes that wait. One pipeline after the other takes them.
-pub(crate) type Candidates = Arc<Mutex<mpsc::Receiver<Candidate>>>;
+/// The changes that wait, those together that came together. One pipeline after the other takes them.
+pub(crate) type Candidates = Arc<Mutex<mpsc::Receiver<Vec<Candidate>>>>;
 
 /// A lane as it can be asked.
 pub(super) struct Handle {
@@ -40,7 +40,7 @@ pub(super) struct Handle {
 }
 
 enum Heard {
-    Candidate(Candidate),
+    Candidates(Vec<Candidate>),
     Back(RolledBack),
     /// The plugin whose version is through its probation.
     Through(String),
@@ -72,8 +72,8 @@ pub(super) struct Swaps {
     /// How long each is watched.
     pub(super) probation: Duration,
     pub(super) beside: Beside,
-    /// Told of a change that only a start can make.
-    pub(super) turn: mpsc::Sender<Candidate>,
+    /// Told of changes that only a start can make.
+    pub(super) turn: mpsc::Sender<Vec<Candidate>>,
     pub(super) rolled_back: mpsc::UnboundedReceiver<RolledBack>,
     pub(super) board: Board,
 }
@@ -99,13 +99,13 @@ impl Swaps {
                 _ = stop.wait_for(|stop| *stop) => return,
                 Some(back) = self.rolled_back.recv() => Heard::Back(back),
                 plugin = through => Heard::Through(plugin),
-                candidate = candidates.recv() => match candidate {
-                    Some(candidate) => Heard::Candidate(candidate),
+                candidates = candidates.recv() => match candidates {
+                    Some(candidates) => Heard::Candidates(candidates),
                     None => return,
                 },
             };
-            let Candidate { change, answer } = match heard {
-                Heard::Candidate(candidate) => candidate,
+            let candidates = match heard {
+                Heard::Candidates(candidates) => candidates,
                 Heard::Back(back) => {
                     self.went_back(back).await;
                     continue;
@@ -115,35 +115,45 @@ impl Swaps {
                     continue;
                 }
             };
-            if let Err(cause) = self.allowed(&change).await {
-                let _ = answer.send(Err(cause));
-                continue;
+            let mut turn = Vec::new();
+            for candidate in candidates {
+                turn.extend(self.change(candidate).await);
             }
-            let loaded = match change {
-                Change::Enters(loaded) if self.fits(&loaded) => loaded,
-                change => {
-                    // A start gives up on a source that is away, where a stream that is lost waits for it.
-                    if !self.streams(&mut stop).await {
-                        return;
-                    }
+            if !turn.is_empty() {
+                // A start gives up on a source that is away, where a stream that is lost waits for it.
+                if self.streams(&mut stop).await {
                     // The pipeline that begins next answers.
-                    let _ = self.turn.send(Candidate { change, answer }).await;
-                    return;
+                    let _ = self.turn.send(turn).await;
                 }
-            };
-            let name = loaded.name.clone();
-            let outcome = match self.swap(*loaded).await {
-                Ok(Some(pause)) => {
-                    self.board.plugin(&name, |plugin| plugin.last_swap_pause_us = Some(pause));
-                    Ok(())
-                }
-                // Whoever asked asks again when there is a lane.
-                Ok(None) => continue,
-                Err(cause) => Err(cause),
-            };
-            // A watcher that has ended needs no answer.
-            let _ = answer.send(outcome);
+                return;
+            }
         }
+    }
+
+    /// Makes a change, or gives back what only a start can make.
+    async fn change(&mut self, candidate: Candidate) -> Option<Candidate> {
+        let Candidate { change, answer } = candidate;
+        if let Err(cause) = self.allowed(&change).await {
+            let _ = answer.send(Err(cause));
+            return None;
+        }
+        let loaded = match change {
+            Change::Enters(loaded) if self.fits(&loaded) => loaded,
+            change => return Some(Candidate { change, answer }),
+        };
+        let name = loaded.name.clone();
+        let outcome = match self.swap(*loaded).await {
+            Ok(Some(pause)) => {
+                self.board.plugin(&name, |plugin| plugin.last_swap_pause_us = Some(pause));
+                Ok(())
+            }
+            // Whoever asked asks again when there is a lane.
+            Ok(None) => return None,
+            Err(cause) => Err(cause),
+        };
+        // A watcher that has ended needs no answer.
+        let _ = answer.send(outcome);
+        None
     }
 
     /// A lane went back by itself: what is known of the plugin follows, and the version that failed is marked.

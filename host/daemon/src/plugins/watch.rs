@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use walgate_plugin::{Found, FoundState, signature_of};
@@ -21,6 +21,8 @@ use crate::exit::chain;
 use crate::status::{Board, COMPILING};
 use crate::telemetry::events;
 
+/// How long those that come together are waited for: each turn of the pipeline is a break for the others.
+const TOGETHER: Duration = Duration::from_secs(1);
 /// Time between the two looks at which a file has to be the same.
 const SETTLE: Duration = Duration::from_millis(200);
 
@@ -32,7 +34,7 @@ pub(crate) struct Watch {
     missing: BTreeMap<String, Missing>,
     /// What runs, which the pipeline changes: also back, without being asked.
     plugins: Plugins,
-    candidates: mpsc::Sender<Candidate>,
+    candidates: mpsc::Sender<Vec<Candidate>>,
     board: Board,
     /// The directory itself cannot be read, and it was said.
     lost: bool,
@@ -66,6 +68,16 @@ impl Missing {
             Self::Once | Self::Settled => Self::Settled,
         }
     }
+}
+
+/// What became of an entry.
+enum Judged {
+    /// It was dealt with.
+    Settled,
+    /// What lies there by now is something else, or nobody had the time.
+    Again,
+    /// It can enter, and did not run before.
+    Joins(Loaded),
 }
 
 /// What changes when a file of a plugin does, or its permissions, or a secret, as far as can be told without reading it.
@@ -108,7 +120,7 @@ impl Watch {
         loader: Loader,
         before: Stamps,
         plugins: Plugins,
-        candidates: mpsc::Sender<Candidate>,
+        candidates: mpsc::Sender<Vec<Candidate>>,
         board: Board,
     ) -> Self {
         let seen = before.0.into_iter().map(|(key, stamp)| (key, Seen { stamp, judged: true })).collect();
@@ -161,6 +173,7 @@ impl Watch {
             tracing::info!("the plugin directory can be read again");
         }
         let mut settled = true;
+        let mut joining = Vec::new();
         for entry in &found {
             let stamp = Stamp::of(&self.loader, entry);
             match self.seen.get_mut(&key(entry)) {
@@ -172,13 +185,16 @@ impl Watch {
                     continue;
                 }
             }
-            if !self.judge(entry, &stamp).await {
-                settled = false;
-                if let Some(seen) = self.seen.get_mut(&key(entry)) {
-                    seen.judged = false;
-                }
+            match self.judge(entry, &stamp).await {
+                Judged::Settled => {}
+                Judged::Again => settled &= self.again(&key(entry)),
+                Judged::Joins(loaded) => joining.push((entry, stamp, loaded, Instant::now())),
+            }
+            if joining.first().is_some_and(|(.., since)| since.elapsed() >= TOGETHER) {
+                settled &= self.join(std::mem::take(&mut joining)).await;
             }
         }
+        settled &= self.join(joining).await;
         let gone = self.seen.extract_if(.., |known, _| !found.iter().any(|entry| key(entry) == *known));
         for ((name, _), _) in gone {
             if !found.iter().any(|entry| entry.name == name) && self.plugins.running(&name).is_none() {
@@ -188,14 +204,43 @@ impl Watch {
         self.look_for_missing(&found).await && settled
     }
 
-    /// False when what was judged is not what lies there by now.
-    async fn judge(&mut self, entry: &Found, stamp: &Stamp) -> bool {
+    /// Has it judged anew by the next look, and answers that this one was not the last.
+    fn again(&mut self, key: &Key) -> bool {
+        if let Some(seen) = self.seen.get_mut(key) {
+            seen.judged = false;
+        }
+        false
+    }
+
+    /// Lets those enter that did not run, together. False when something has to be looked at again soon.
+    async fn join(&mut self, joining: Vec<(&Found, Stamp, Loaded, Instant)>) -> bool {
+        let mut settled = true;
+        let mut changes = Vec::new();
+        let mut asked = Vec::new();
+        for (entry, stamp, loaded, _) in joining {
+            if Stamp::of(&self.loader, entry) == stamp {
+                asked.push((key(entry), loaded.manifest.required));
+                changes.push(Change::Enters(Box::new(loaded)));
+            } else {
+                settled = self.again(&key(entry));
+            }
+        }
+        for ((key, required), answer) in asked.into_iter().zip(self.ask(changes).await) {
+            if !self.answered(&key.0, required, false, answer) {
+                settled = self.again(&key);
+            }
+        }
+        settled
+    }
+
+    /// What lies there, once it is loaded.
+    async fn judge(&mut self, entry: &Found, stamp: &Stamp) -> Judged {
         let running = self.plugins.running(&entry.name);
         let runs = running.is_some();
         if runs && entry.state == FoundState::AwaitingGrant {
             tracing::warn!(plugin = entry.name, "its plugin.toml is gone; it goes on under the one it has");
             self.board.candidate(&entry.name, None);
-            return true;
+            return Judged::Settled;
         }
         if runs {
             self.board.candidate(&entry.name, Some(COMPILING.to_owned()));
@@ -206,22 +251,29 @@ impl Watch {
         // Compiling takes long. What was replaced meanwhile is not wanted any more, good or bad, and is not told of either.
         if Stamp::of(&self.loader, entry) != *stamp {
             self.board.candidate(&entry.name, None);
-            return false;
+            return Judged::Again;
         }
         match loaded {
             Err(not_running) => self.reject(&not_running, runs),
             Ok(loaded) if running.is_some_and(|running| running.is_same(&loaded)) && !self.is_parked(&entry.name) => {
                 self.board.candidate(&entry.name, None);
             }
-            Ok(loaded) => return self.enter(loaded, runs).await,
+            Ok(loaded) if !runs => return Judged::Joins(loaded),
+            Ok(loaded) => {
+                let required = loaded.manifest.required;
+                let mut answers = self.ask(vec![Change::Enters(Box::new(loaded))]).await;
+                if !self.answered(&entry.name, required, true, answers.pop().flatten()) {
+                    return Judged::Again;
+                }
+            }
         }
-        true
+        Judged::Settled
     }
 
     /// False when the pipeline was in the middle of something else and has to be asked again.
-    async fn enter(&mut self, loaded: Loaded, runs: bool) -> bool {
-        let (name, required) = (loaded.name.clone(), loaded.manifest.required);
-        match self.ask(Change::Enters(Box::new(loaded))).await {
+    fn answered(&self, name: &str, required: bool, runs: bool, answer: Option<Result<(), String>>) -> bool {
+        let name = name.to_owned();
+        match answer {
             Some(Ok(())) => self.board.entered(&name),
             Some(Err(cause)) => self.reject(&NotRunning { name, state: "rejected", cause, required }, runs),
             // It ends, or begins again without having taken this up.
@@ -271,7 +323,7 @@ impl Watch {
             }
         }
         for name in leaves {
-            if let Some(Err(cause)) = self.ask(Change::Leaves(name.clone())).await {
+            if let Some(Some(Err(cause))) = self.ask(vec![Change::Leaves(name.clone())]).await.pop() {
                 tracing::warn!(
                     plugin = name,
                     cause,
@@ -282,11 +334,25 @@ impl Watch {
         settled
     }
 
-    /// None when the pipeline has ended.
-    async fn ask(&self, change: Change) -> Option<Result<(), String>> {
-        let (answer, heard) = oneshot::channel();
-        self.candidates.send(Candidate { change, answer }).await.ok()?;
-        heard.await.ok()
+    /// An answer a change, in their order; none when the pipeline has ended.
+    async fn ask(&self, changes: Vec<Change>) -> Vec<Option<Result<(), String>>> {
+        if changes.is_empty() {
+            return Vec::new();
+        }
+        let (candidates, heard): (Vec<_>, Vec<_>) = changes
+            .into_iter()
+            .map(|change| {
+                let (answer, heard) = oneshot::channel();
+                (Candidate { change, answer }, heard)
+            })
+            .unzip();
+        // One that is not sent is dropped, and its answer with it.
+        let _ = self.candidates.send(candidates).await;
+        let mut answers = Vec::with_capacity(heard.len());
+        for heard in heard {
+            answers.push(heard.await.ok());
+        }
+        answers
     }
 }
 
