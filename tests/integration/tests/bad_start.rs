@@ -92,7 +92,12 @@ async fn slot_of_another_plugin(major: u32) -> Result<()> {
     let scene = Scene::new(major).await?;
     scene.lines_plugin("lines")?;
     scene.execute("SELECT pg_create_logical_replication_slot('walgate', 'test_decoding')").await?;
-    expect_end(&mut scene.start()?, 3, &["slot_plugin", "test_decoding", "source.slot"]).await
+    expect_end(&mut scene.start()?, 3, &["slot_plugin", "test_decoding", "source.slot"]).await?;
+    // A slot of that name is there, and it is none that could be read.
+    scene.execute("SELECT pg_drop_replication_slot('walgate')").await?;
+    scene.execute("SELECT pg_create_physical_replication_slot('walgate')").await?;
+    expect_end(&mut scene.start()?, 3, &["slot_plugin", "physical", "source.slot"]).await?;
+    scene.execute("SELECT pg_drop_replication_slot('walgate')").await
 }
 
 async fn slot_of_another_database(major: u32) -> Result<()> {

@@ -229,7 +229,7 @@ fn physical(slot: &str) -> Halt {
         HaltClass::SlotPlugin,
         format!(
             "slot {slot} is a physical one, for a standby or a backup; walgate reads logical slots: set source.slot to another \
-             name, or drop that one where it is not needed"
+             name and run: walgate slot create"
         ),
     )
 }

@@ -11,6 +11,7 @@ fn slots() -> Vec<Slot> {
     vec![
         Slot::Absent,
         Slot::Creating,
+        Slot::Physical,
         Slot::ForeignPlugin("test_decoding".to_owned()),
         Slot::ForeignDatabase("other".to_owned()),
         Slot::Invalidated("wal_removed".to_owned()),
@@ -73,6 +74,7 @@ fn every_slot_with_every_checkpoint_and_intent() {
     let table = [
         ["halt go_forward_required", "create", "halt data_gap(slot_missing_with_checkpoint)"],
         ["wait slot_creating", "wait slot_creating", "wait slot_creating"],
+        ["halt slot_plugin", "halt slot_plugin", "halt slot_plugin"],
         ["halt slot_plugin", "halt slot_plugin", "halt slot_plugin"],
         ["halt slot_database", "halt slot_database", "halt slot_database"],
         ["halt slot_invalidated", "halt slot_invalidated", "halt slot_invalidated"],
