@@ -242,13 +242,16 @@ async fn ungranted_calls_are_denied_when_made(major: u32) -> Result<()> {
     scene.create_slot()?;
     let walgate = scene.run().await?;
     scene.execute("INSERT INTO orders VALUES (1, 1, 'x')").await?;
+    // All of them are made in one call, and the page may be asked for in the middle of it.
     wait_until(SOON, "the calls to be counted", async || {
-        Ok(walgate.get("/metrics").await?.body.contains("walgate_plugin_state_get_denied{plugin=\"curious\"} 1"))
+        let page = walgate.get("/metrics").await?.body;
+        Ok(["state_get", "http"]
+            .iter()
+            .all(|call| page.contains(&format!("walgate_plugin_{call}_denied{{plugin=\"curious\"}} 1"))))
     })
     .await?;
     let metrics = walgate.get("/metrics").await?.body;
     ensure!(!metrics.contains("_allowed{plugin=\"curious\"}"), "{metrics}");
-    ensure!(metrics.contains("walgate_plugin_http_denied{plugin=\"curious\"} 1"), "{metrics}");
     Ok(())
 }
 

@@ -237,7 +237,7 @@ async fn a_letter_that_is_to_be_redriven_is_not_given_up(major: u32) -> Result<(
     walgate.sigterm()?;
     walgate.wait_exit(SOON).await?;
     // A sink that is busy with something else for as long as it takes.
-    let busy = manifest(&scene, "halt").replace("backoff_ms = 10\nmax_backoff_ms = 20", "backoff_ms = 60000");
+    let busy = manifest(&scene, "halt").replace("backoff_ms = 10\nmax_backoff_ms = 20", "backoff_ms = 30000");
     scene.plugin("lines", "retry-forever", &busy)?;
     let mut walgate = scene.run().await?;
     scene.execute(&order(2, "fine")).await?;
