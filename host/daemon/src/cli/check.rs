@@ -98,7 +98,10 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
     };
     match loading.await {
         Err(failure) => note("plugins", Err(failure)),
-        Ok((directory, loader)) => {
+        Ok((mut directory, loader)) => {
+            // Whoever came later is told of what it shares with others.
+            let has_run = |name: &String| stored.is_some_and(|stored| stored.cursors.contains_key(name));
+            directory.loaded.sort_by_key(|plugin| !has_run(&plugin.name));
             let mut files = Files::default();
             let mut runs_any = !directory.loaded.is_empty();
             for plugin in &directory.loaded {
@@ -108,7 +111,7 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
                         None => None,
                     };
                     let (runs, cause) = before.as_ref().map_or((plugin, None), |(before, cause)| (before, Some(cause)));
-                    files.take(&runs.name, &runs.manifest.outputs)?;
+                    files.take(&runs.name, &runs.manifest.outputs).map_err(|halt| Failure::usage(halt.detail))?;
                     let detail = would_run(runs, config, source.as_mut()).await?;
                     stored.map_or(Ok(()), |stored| would_go_on(runs, stored))?;
                     Ok(cause.map_or(detail.clone(), |cause| {
