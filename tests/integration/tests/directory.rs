@@ -259,7 +259,12 @@ async fn hundreds_of_plugins(major: u32) -> Result<()> {
     }
     scene.plugin("late-and-bad", "trap-in-open", &lines_manifest(&scene.path("bad.txt")))?;
     for number in 0..LATE {
-        scene.wait_plugin(&walgate, &format!("late{number}"), "probation").await?;
+        let late = format!("late{number}");
+        wait_until(SOON, &format!("{late} to run"), async || {
+            let state = scene.status(&walgate).await?["plugins"][&late]["state"].clone();
+            Ok(state == "probation" || state == "running")
+        })
+        .await?;
     }
     scene.wait_plugin(&walgate, "late-and-bad", "rejected").await?;
     let breaks = connections(&scene, &walgate).await? - before;
