@@ -77,7 +77,7 @@ enum Judged {
     /// What lies there by now is something else, or nobody had the time.
     Again,
     /// It can enter, and did not run before.
-    Joins(Loaded),
+    Joins(Box<Loaded>),
 }
 
 /// What changes when a file of a plugin does, or its permissions, or a secret, as far as can be told without reading it.
@@ -213,14 +213,14 @@ impl Watch {
     }
 
     /// Lets those enter that did not run, together. False when something has to be looked at again soon.
-    async fn join(&mut self, joining: Vec<(&Found, Stamp, Loaded, Instant)>) -> bool {
+    async fn join(&mut self, joining: Vec<(&Found, Stamp, Box<Loaded>, Instant)>) -> bool {
         let mut settled = true;
         let mut changes = Vec::new();
         let mut asked = Vec::new();
         for (entry, stamp, loaded, _) in joining {
             if Stamp::of(&self.loader, entry) == stamp {
                 asked.push((key(entry), loaded.manifest.required));
-                changes.push(Change::Enters(Box::new(loaded)));
+                changes.push(Change::Enters(loaded));
             } else {
                 settled = self.again(&key(entry));
             }
@@ -258,7 +258,7 @@ impl Watch {
             Ok(loaded) if running.is_some_and(|running| running.is_same(&loaded)) && !self.is_parked(&entry.name) => {
                 self.board.candidate(&entry.name, None);
             }
-            Ok(loaded) if !runs => return Judged::Joins(loaded),
+            Ok(loaded) if !runs => return Judged::Joins(Box::new(loaded)),
             Ok(loaded) => {
                 let required = loaded.manifest.required;
                 let mut answers = self.ask(vec![Change::Enters(Box::new(loaded))]).await;
