@@ -192,6 +192,15 @@ async fn a_restart_among_bad_files_changes_nothing(major: u32) -> Result<()> {
     scene.wait_lines("lines.txt", 3).await?;
     walgate.sigterm()?;
     walgate.wait_exit(SOON).await?;
+    // A file beside the folder, under its name, is no second one of it.
+    std::fs::write(scene.path("plugins/lines.wasm"), output_lines()?)?;
+    let mut walgate = scene.run().await?;
+    insert(&scene, 4..=4).await?;
+    scene.wait_lines("lines.txt", 4).await?;
+    scene.wait_confirmed().await?;
+    std::fs::remove_file(scene.path("plugins/lines.wasm"))?;
+    walgate.sigterm()?;
+    walgate.wait_exit(SOON).await?;
     // What an operator wrote into plugin.toml since then counts, whatever it is.
     scene.plugin_bytes("lines", b"garbage", &manifest.replace("[\"id\", \"name\"]", "[\"id\"]"))?;
     scene.cli(&["check"])?.expect(2, "rejected")?;

@@ -38,18 +38,16 @@ impl Known {
 
     /// The columns to withhold of a relation: under a `*` grant those that are not known, unless new ones are allowed.
     ///
-    /// Every name under `except` must be a column that the table has or had: a misspelled exception would let the column
-    /// through that it is meant to keep.
+    /// Meeting a table for the first time, every name under `except` must be one of its columns: a misspelled exception
+    /// would let the column through that it is meant to keep.
     pub(super) fn withheld(&mut self, grant: &TableGrant, source: &Relation) -> Result<Vec<String>, MinimizeError> {
         let Columns::AllExcept(except) = &grant.columns else { return Ok(Vec::new()) };
         let key = (source.namespace.clone(), source.name.clone());
-        let columns: Vec<String> = source.columns.iter().map(|column| column.name.clone()).collect();
-        let known = self.tables.get(&key);
-        let was_met = |name: &String| columns.contains(name) || known.is_some_and(|known| known.contains(name));
-        if let Some(name) = except.iter().find(|name| !was_met(name)) {
-            return Err(MinimizeError::except(&source.namespace, &source.name, name));
-        }
-        let Some(known) = known else {
+        let Some(known) = self.tables.get(&key) else {
+            let columns: Vec<String> = source.columns.iter().map(|column| column.name.clone()).collect();
+            if let Some(name) = except.iter().find(|name| !columns.contains(name)) {
+                return Err(MinimizeError::except(&source.namespace, &source.name, name));
+            }
             let (namespace, name) = key.clone();
             self.learned.push(KnownTable { namespace, name, columns: columns.clone() });
             self.tables.insert(key, columns);
@@ -58,6 +56,7 @@ impl Known {
         if grant.allow_new_columns {
             return Ok(Vec::new());
         }
-        Ok(columns.into_iter().filter(|name| grant.columns.contains(name) && !known.contains(name)).collect())
+        let names = source.columns.iter().map(|column| &column.name);
+        Ok(names.filter(|name| grant.columns.contains(name) && !known.contains(name)).cloned().collect())
     }
 }

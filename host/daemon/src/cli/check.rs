@@ -123,12 +123,13 @@ pub(super) async fn check(config: &Config, printer: Printer) -> Result<(), Failu
             for plugin in &directory.not_running {
                 let what = format!("plugin {}", plugin.name);
                 let outcome = async {
+                    let is_there = directory.loaded.iter().any(|loaded| loaded.name == plugin.name);
                     let stands_in = match &mut reader {
-                        Some(reader) => {
+                        Some(reader) if !is_there => {
                             let known = reader.generations(&config.slot, &plugin.name).await;
                             loader.stand_in(plugin, &known.map_err(connect::state_failure)?).await
                         }
-                        None => None,
+                        _ => None,
                     };
                     match (stands_in, stored) {
                         (Some(stands_in), Some(stored)) => {

@@ -260,7 +260,11 @@ async fn none_under_way(config: &Config, ids: &[i64]) -> Result<(), Failure> {
     let mut of_plugins: BTreeMap<String, Vec<DeadLetter>> = BTreeMap::new();
     letters.into_iter().for_each(|letter| of_plugins.entry(letter.plugin.clone()).or_default().push(letter));
     let gone = absent(config, of_plugins.keys().cloned().collect())?;
-    let due = of_plugins.iter().filter(|(plugin, _)| !gone.contains(*plugin)).flat_map(|(_, letters)| due(letters));
+    let now = super::status::plugins(config.listen).await;
+    let idle = ["parked", "quarantined", "rejected", "awaiting-grant"];
+    let may_run =
+        |plugin: &str| !gone.contains(plugin) && !now.get(plugin).is_some_and(|now| idle.contains(&now.state.as_str()));
+    let due = of_plugins.iter().filter(|(plugin, _)| may_run(plugin)).flat_map(|(_, letters)| due(letters));
     let under_way: Vec<String> = due.filter(|id| ids.contains(id)).map(|id| id.to_string()).collect();
     if under_way.is_empty() {
         return Ok(());

@@ -76,7 +76,7 @@ struct Listed {
 /// A plugin in a running walgate.
 #[derive(Clone, Serialize, serde::Deserialize)]
 pub(super) struct Now {
-    state: String,
+    pub(super) state: String,
     cause: Option<String>,
     /// Seconds from 1970.
     since: u64,

@@ -117,6 +117,8 @@ pub(crate) async fn run(
                     Some(back) => back,
                     None => connect::state_beside(&config.state, &config.slot, epoch).await?,
                 };
+                // Those that entered before are no part of what this break is for.
+                turning.clear();
                 events::parked(&plugin, halt.class, &halt.detail);
                 board.plugin_state(&plugin, "parked", Some(format!("{}: {}", halt.class, halt.detail)));
                 board.write(|status| status.phase = Phase::Starting);

@@ -4,7 +4,7 @@
 //! the checkpoint commits, the position is told, the wire says goodbye. A halt does the same, except that no lane begins
 //! another attempt. Refuses to know what a stage does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -25,15 +25,15 @@ use super::deliver::{Back, Channels, Delivered, Probation};
 use super::flow::{Feed, Flow};
 use super::letters::Keeper;
 use super::source::{self, Source};
-use super::start::{Prepared, Started};
+use super::start::Started;
 use super::swaps::{self, Handle, Swaps, Trial};
 use super::turn::Beside;
 use super::witness;
 use crate::config::Config;
 use crate::halt::Halt;
 use crate::monitor::{HOLD, Monitor};
-use crate::plugins::Candidate;
-use crate::status::{Board, Phase};
+use crate::plugins::{Candidate, Plugins};
+use crate::status::{Board, Phase, PluginStatus};
 use crate::telemetry::events;
 
 /// Deliveries between the lanes and the checkpoint; what waits here is in memory twice at most.
@@ -51,8 +51,10 @@ pub(super) struct Running {
     drain: Duration,
     turns: mpsc::Receiver<Vec<Candidate>>,
     on_probation: Vec<OnProbation>,
-    /// Those that are to be parked for what only they suffer, and that others run beside.
-    park: BTreeSet<String>,
+    /// What runs.
+    plugins: Plugins,
+    /// The plugin that is to be parked for what a shared stage met.
+    parks: Option<String>,
     board: Board,
 }
 
@@ -140,9 +142,8 @@ impl Running {
         let mut trials = BTreeMap::new();
         let (rolled_back, back) = mpsc::unbounded_channel();
         let (turn, turns) = mpsc::channel(1);
-        let others = prepared.len() > 1;
-        let is_parked = |plugin: &&Prepared| others && plugin.lane.policy.on_failure == OnFailure::Park;
-        let park = prepared.iter().filter(is_parked).map(|plugin| plugin.position.plugin.clone()).collect();
+        board.reading_waits(None);
+        let plugins = beside.plugins.clone();
         let probation = Probation { window: config.plugins.probation, failures: config.plugins.probation_failures };
         for plugin in prepared {
             let (todo, queue) = mpsc::unbounded_channel();
@@ -289,7 +290,20 @@ impl Running {
         };
         tasks.spawn(async move { Ended::Wire(source.run().await) });
         let open = Some(delivered);
-        Self { flow_stop, wire_stop, side_stop, abandon, open, tasks, drain, turns, on_probation, park, board }
+        Self {
+            flow_stop,
+            wire_stop,
+            side_stop,
+            abandon,
+            open,
+            tasks,
+            drain,
+            turns,
+            on_probation,
+            plugins,
+            parks: None,
+            board,
+        }
     }
 
     pub(super) async fn until(mut self, mut stop: watch::Receiver<bool>) -> Outcome {
@@ -365,7 +379,7 @@ impl Running {
         }
         drop(last_stream);
         match (halt, turn, store) {
-            (Some(halt), _, store) => match self.parks(&halt) {
+            (Some(halt), _, store) => match self.parks {
                 Some(plugin) => Outcome::Parks(plugin, halt, store),
                 None => Outcome::Halted(halt, store),
             },
@@ -381,16 +395,23 @@ impl Running {
         self.on_probation.iter().any(|one| one.explains(halt))
     }
 
-    /// The plugin that is to be parked instead. What a lane meets is parked there; what it stages is written for all.
+    /// The plugin that is to be parked instead, while others run beside it. What a lane meets is parked there; what it stages
+    /// is written for all.
     fn parks(&self, halt: &Halt) -> Option<String> {
-        let plugin = halt.plugin.as_ref().filter(|plugin| self.park.contains(*plugin))?;
-        (halt.class.is_of_output() && !self.turns_back(halt)).then(|| plugin.clone())
+        let name = halt.plugin.as_ref().filter(|_| halt.class.is_of_output())?;
+        let policy = self.plugins.running(name)?.manifest.on_failure;
+        let runs = |plugin: &PluginStatus| matches!(plugin.state.as_str(), "running" | "retrying" | "draining");
+        let others = self.board.read().plugins.into_iter().any(|(other, plugin)| other != *name && runs(&plugin));
+        (policy == OnFailure::Park && others).then(|| name.clone())
     }
 
     /// The first halt counts; the others follow from it.
-    fn halt(&self, first: &mut Option<Halt>, halt: Halt) {
-        if self.turns_back(&halt) || self.parks(&halt).is_some() {
+    fn halt(&mut self, first: &mut Option<Halt>, halt: Halt) {
+        if self.turns_back(&halt) {
             first.get_or_insert(halt);
+        } else if let (None, Some(plugin)) = (&first, self.parks(&halt)) {
+            self.parks = Some(plugin);
+            *first = Some(halt);
         } else if first.is_none() {
             events::halted(&halt);
             self.board.write(|status| {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use walgate_core::minimize::Minimizer;
+use walgate_core::minimize::{MinimizeErrorKind, Minimizer};
 use walgate_core::{Cursor, Lineage, Lsn};
 use walgate_plugin::{Mode, OnFailure, OpenContext};
 use walgate_store::{Entered, Generation, PipelineRow, StateLimits, Store, ran_before};
@@ -22,7 +22,7 @@ use super::witness::{self, Witness};
 use super::{columns, delivered_to, source, swaps};
 use crate::config::Config;
 use crate::connect::state_failure;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::halt::{Halt, HaltClass};
 use crate::plugins::{Change, Loaded, Loader, NotRunning};
 use crate::preflight;
@@ -89,7 +89,8 @@ pub(super) async fn start(
 ) -> Result<Option<Started>, Failure> {
     let mut plugins = beside.plugins.read();
     let pipeline = config.slot.clone();
-    let most = Some(source::START_ATTEMPTS);
+    // Once a stream ran, the source is tried for as long as it takes.
+    let most = matches!(beginning, Beginning::First).then_some(source::START_ATTEMPTS);
     let Some(mut ready) = source::connect(&config, History::Stored(store), most, board, stop).await? else {
         return Ok(None);
     };
@@ -116,6 +117,8 @@ pub(super) async fn start(
         .collect();
     let source_end = ready.found.identity.xlog_pos;
     let mut start = Start { store, pipeline, config, source_end, files: Files::default(), board };
+    // Something beside a plugin that is there, under its name, is no plugin of its own.
+    plugins.not_running.retain(|entry| plugins.loaded.iter().all(|plugin| plugin.name != entry.name));
     if let Beginning::First = beginning {
         for rejected in std::mem::take(&mut plugins.not_running) {
             match start.stands_in(&rejected, beside).await? {
@@ -157,11 +160,28 @@ pub(super) async fn start(
             continue;
         }
         let never_ran = known.iter().all(|one| one.opened_at.is_none());
-        match start.prepare(&stored, plugin, index, (&known, &beside.loader), enters).await {
+        let is_new = !known.iter().any(|one| one.fingerprint == plugin.fingerprint && one.opened_at.is_some());
+        let others_ran = stored.cursors.keys().any(|other| *other != name);
+        let mut outcome = Ok(());
+        if is_new && !never_ran {
+            outcome = excepts_what_is_there(&start.config, &mut ready, &plugin).await;
+        }
+        let outcome = match outcome {
+            Ok(()) => start.prepare(&stored, plugin, index, (&known, &beside.loader), enters).await,
+            Err(halt) => Err(halt.into()),
+        };
+        // What walgate.toml lacks for it is the matter of that plugin, where others are there.
+        let outcome = outcome.map_err(|failure| match failure {
+            Failure { halt: None, exit: Exit::Usage, message } if enters || never_ran && others_ran => {
+                Halt::of_plugin(HaltClass::GrantDoesNotFit, &name, message).into()
+            }
+            failure => failure,
+        });
+        match outcome {
             Ok(ready) => prepared.push(ready),
             // Nor do those that have run before end for one that never did.
             Err(failure)
-                if (policy == OnFailure::Park || never_ran && stored.cursors.keys().any(|other| *other != name))
+                if (policy == OnFailure::Park || never_ran && others_ran)
                     && !enters
                     && failure.halt.as_ref().is_some_and(|halt| halt.plugin.is_some()) =>
             {
@@ -240,6 +260,18 @@ async fn warn_unpublished(config: &Config, ready: &mut Ready, plugin: &Loaded) {
             "granted, but no publication carries them: no change of them will come"
         );
     }
+}
+
+/// The stream looks at an exception when a table is met for the first time. One that is misspelled in a later plugin.toml
+/// would let the column through that it is meant to keep.
+async fn excepts_what_is_there(config: &Config, ready: &mut Ready, plugin: &Loaded) -> Result<(), Halt> {
+    let key = plugin.hash_key.as_ref();
+    // A failure of the question shows where the stream is started.
+    let misfits = preflight::misfits(&mut ready.connection, config, &plugin.grant, key).await.unwrap_or_default();
+    let excepted = misfits.iter().find(|misfit| matches!(misfit.kind(), MinimizeErrorKind::ExceptMissing { .. }));
+    excepted.map_or(Ok(()), |misfit| {
+        Err(Halt::of_plugin(HaltClass::ExceptedColumnMissing, &plugin.name, misfit.to_string()))
+    })
 }
 
 /// The durable row that has to exist before the first acknowledgement.
@@ -363,9 +395,6 @@ impl Start<'_> {
         };
         let own = lane.open_first(enters).await?;
         lane.answered = own;
-        // Only now it has a place: what never opened begins at the present, whenever that is.
-        let cursor = self.store.start_plugin(&self.pipeline, &name, cursor, generation).await.map_err(state_failure)?;
-        self.store.opened_generation(&self.pipeline, &name, generation).await.map_err(state_failure)?;
         // A probation does not end with a process. It is about code: whoever has mended a policy does not want the old one
         // back, and what was changed while nothing ran is what was meant.
         let ran = ran_before(known, None).is_some_and(|last| last.number == generation);
@@ -402,6 +431,9 @@ impl Start<'_> {
             effects: lane.policy.effects,
         };
         let from = start_of(&name, manifest.required, own, far, stands)?;
+        // Only now it has a place: what could not begin does so at the present, whenever that is.
+        let cursor = self.store.start_plugin(&self.pipeline, &name, cursor, generation).await.map_err(state_failure)?;
+        self.store.opened_generation(&self.pipeline, &name, generation).await.map_err(state_failure)?;
         lane.reached = from;
         board.cursor(&name, from.end);
         let pace = match (lane.policy.mode, &lane.policy.checkpoint) {
