@@ -19,6 +19,7 @@ mod columns;
 mod deliver;
 mod delivered_to;
 mod flow;
+mod granted;
 mod lead;
 mod letters;
 mod outputs;

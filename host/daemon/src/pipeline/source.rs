@@ -330,6 +330,14 @@ async fn attempt(config: &Config, history: &mut History<'_>, leftover: &mut Left
     Ok(Ready { connection, found, stored })
 }
 
+/// What does not keep the stream from starting.
+pub(super) async fn warn_of(config: &Config, ready: &mut Ready) {
+    // A failure of the question shows where the stream is started.
+    for line in preflight::warnings(&mut ready.connection, config).await.unwrap_or_default() {
+        tracing::warn!(slot = config.slot, "{line}");
+    }
+}
+
 fn halt_of(failure: Failure) -> Halt {
     failure.halt.unwrap_or_else(|| Halt::new(HaltClass::SourceUnavailable, failure.message))
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use walgate_core::minimize::{MinimizeErrorKind, Minimizer};
+use walgate_core::minimize::Minimizer;
 use walgate_core::{Cursor, Lineage, Lsn};
 use walgate_plugin::{Mode, OnFailure, OpenContext};
 use walgate_store::{Entered, Generation, PipelineRow, StateLimits, Store, ran_before};
@@ -15,6 +15,7 @@ use walgate_store::{Entered, Generation, PipelineRow, StateLimits, Store, ran_be
 use super::absent::{hold, warn_of_absent};
 use super::checkpoint::{PACE, Position};
 use super::deliver::{self, Lane, LanePolicy};
+use super::granted::{excepts_what_is_there, warn_unpublished};
 use super::outputs::{Files, Outputs};
 use super::target::{self, Target};
 use super::turn::{Beside, Turning};
@@ -96,7 +97,7 @@ pub(super) async fn start(
     };
     walgate_failpoint::hit("takeover.loaded");
     super::post_source(board, &config, &ready);
-    warn_of_source(&config, &mut ready).await;
+    source::warn_of(&config, &mut ready).await;
     let stored = ready.stored.take();
     let stored = adopt(store, &pipeline, &config, &ready, stored).await?;
     walgate_failpoint::hit("start.adopted");
@@ -238,40 +239,6 @@ async fn same_publications(
     }
     store.set_publications(pipeline, &now).await.map_err(state_failure)?;
     Ok(false)
-}
-
-/// What does not keep the stream from starting.
-async fn warn_of_source(config: &Config, ready: &mut Ready) {
-    // A failure of the question shows where the stream is started.
-    for line in preflight::warnings(&mut ready.connection, config).await.unwrap_or_default() {
-        tracing::warn!(slot = config.slot, "{line}");
-    }
-}
-
-/// Tables can be published later, so this is no reason not to start; but nothing of them comes until then.
-async fn warn_unpublished(config: &Config, ready: &mut Ready, plugin: &Loaded) {
-    // A failure of the question shows where the stream is started.
-    let missing = preflight::unpublished(&mut ready.connection, config, &plugin.grant).await.unwrap_or_default();
-    if !missing.is_empty() {
-        let tables = missing.join(", ");
-        tracing::warn!(
-            plugin = plugin.name,
-            tables,
-            "granted, but no publication carries them: no change of them will come"
-        );
-    }
-}
-
-/// The stream looks at an exception when a table is met for the first time. One that is misspelled in a later plugin.toml
-/// would let the column through that it is meant to keep.
-async fn excepts_what_is_there(config: &Config, ready: &mut Ready, plugin: &Loaded) -> Result<(), Halt> {
-    let key = plugin.hash_key.as_ref();
-    // A failure of the question shows where the stream is started.
-    let misfits = preflight::misfits(&mut ready.connection, config, &plugin.grant, key).await.unwrap_or_default();
-    let excepted = misfits.iter().find(|misfit| matches!(misfit.kind(), MinimizeErrorKind::ExceptMissing { .. }));
-    excepted.map_or(Ok(()), |misfit| {
-        Err(Halt::of_plugin(HaltClass::ExceptedColumnMissing, &plugin.name, misfit.to_string()))
-    })
 }
 
 /// The durable row that has to exist before the first acknowledgement.
